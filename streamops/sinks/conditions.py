@@ -251,7 +251,7 @@ TARGET_FEATURE = codes.TARGET_FEATURE(
 ICEBERG_FEATURE = codes.TARGET_FEATURE(
     "the table has a feature that this sink does not read or write",
     "a table whose files, deletes and partitions pyiceberg reads and writes",
-    "rewrite the files of the table with Spark: CALL system.rewrite_data_files; or copy the rows to a new table without it",
+    "a property: ALTER TABLE ... UNSET TBLPROPERTIES; files: CALL system.rewrite_data_files in Spark; anything else: copy the rows to a new table without it",
 )
 COLLATION = codes.TARGET_KEY(
     "the database takes different keys for equal ones",
@@ -332,6 +332,11 @@ ROWS_REFUSED = codes.TARGET_REFUSED(
     "{target} refused the rows of the micro-batch",
     "rows that satisfy the constraints of the table",
     "nothing was written: change the constraint, or filter or convert these rows before the sink",
+)
+NO_PARTITION = codes.TARGET_REFUSED(
+    "a value of {column!r} has no partition by {transform}",
+    "a value whose partition is in the range of its type, and an instant in the years 1 to 9999 for identity, day and hour",
+    "nothing was written: filter these rows before the sink; or partition the table by another transform, such as bucket: ALTER TABLE ... REPLACE PARTITION FIELD",
 )
 NO_PRIVILEGE = codes.TARGET_REFUSED(
     "the user may not write to the target",

@@ -259,9 +259,10 @@ class DeltaSink(LakeSink):
         with self._errors():
             table = self._open()
             if table is not None:
-                names = pa.schema(table.schema().to_arrow()).names
-                keeps_values = self.key is not None and not set(names) <= set(schema.names)
-                if keeps_values or not delta_files.is_written_by_tasks(table):
+                names = [part.name for part in table.schema().fields]
+                if self._keeps_values(names, schema.names) or not delta_files.is_written_by_tasks(
+                    table
+                ):
                     return None
         return super()._together(schema)
 
@@ -273,18 +274,20 @@ class DeltaSink(LakeSink):
                 self._create(wanted)
                 table = self._open()
             fitted = self._fit(Commit(table, None), wanted)
+            if delta_files.respell(table):
+                table = self._open()
             if set(fitted.names) - set(pa.schema(table.schema().to_arrow()).names):
                 delta_files.add_columns(table, fitted)
                 table = self._open()
             entry = self._find(table).entry
             filesystem = delta_files.open_files(self.path, self._options)
-            folder = delta_files.announce(filesystem, self.name, table.version())
+            folder = delta_files.announce(filesystem, table, self.name)
         job = self._job_of(schema.names, table, fitted, folder)
         attempt = {"folder": folder, "state": delta_files.state(table, entry)}
         return partial(copy_on_write.deliver, job, attempt)
 
     def _job_of(self, names: Sequence[str], table: Any, wanted: pa.Schema, folder: str) -> Job:
-        key, staging = self.key or (), delta_files.staging(self.name, folder)
+        key, staging = self.key or (), delta_files.staging(table, self.name, folder)
         files = delta_files.open_table(self.path, self._options, table, wanted, folder, key)
         return self._job(names, files, staging)
 
@@ -314,7 +317,7 @@ class DeltaSink(LakeSink):
             handle: Any = self.session.connection
             if table is not None:
                 filesystem = delta_files.open_files(self.path, self._options)
-                delta_files.clean_up(filesystem, self.name, table.version(), handle.actions)
+                delta_files.clean_up(filesystem, table, self.name, handle.actions)
 
     def _properties(self, decision: Decision) -> Any:
         driver, entry = _require_driver(), decision.entry

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from streamops.sinks import delta_files
 from streamops.sinks.core.delta_commit import Commit
 from streamops.sinks.core.ledger import Decision, Entry
 from streamops.sinks.lake import values_of
 from streamops.sinks.protocol import Attempt, Conflict, Found, Reduced
+from streamops.sinks.sink import refused
 from streamops.sinks.tasks import Receipts
 
 
@@ -37,17 +39,22 @@ class DeltaAttempt(Attempt):
             raise Conflict()  # the created table has no entry: decide again
         exceptions = importlib.import_module("deltalake.exceptions")
         version = table.version()
-        commit = Commit(table, sink._properties(decision))
         try:
+            sink._refuse_features(table)
+            if delta_files.respell(table):
+                raise Conflict()  # read the table again
+            commit = Commit(table, sink._properties(decision))
             if isinstance(content, Receipts):
                 sink._commit_files(commit, content, decision, self.found.entry)
             else:
                 sink._apply(commit, content.net, content.names, decision)
-        except exceptions.CommitFailedError:
+        except (exceptions.DeltaError, OSError, ValueError) as error:
+            # Of another commit; or of this one, whose answer was lost, or after which something else failed.
             sink.session.close()
             now = sink._open()
             if now is not None and now.version() == version:
-                raise  # not because of another commit
-            raise Conflict() from None
+                raise
+            is_conflict = isinstance(error, exceptions.CommitFailedError)
+            raise Conflict(None if is_conflict else refused("the Delta table", error)) from None
         handle: Any = sink.session.connection
         handle.committed = (table.version(), decision.entry)

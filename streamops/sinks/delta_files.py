@@ -349,7 +349,7 @@ def is_written_by_tasks(table: Any) -> bool:
     Constraints and generated columns are computed by deltalake, which writes the change data feed, too.
     """
     settings = table.metadata().configuration
-    if settings.get("delta.enableChangeDataFeed") == "true" or any(
+    if delta_log.is_on(settings, "delta.enableChangeDataFeed") or any(
         name.startswith("delta.constraints.") for name in settings
     ):
         return False
@@ -393,6 +393,15 @@ def add_columns(table: Any, wanted: pa.Schema) -> None:
     table.alter.add_columns(importlib.import_module("deltalake").Schema.from_arrow(new).fields)
 
 
+def respell(table: Any) -> bool:
+    """Spell properties of the table so that deltalake reads them as Spark does; return whether some were not."""
+    spelled = delta_log.respelled(table.metadata().configuration)
+    if spelled:
+        hooks = importlib.import_module("deltalake").PostCommitHookProperties(False, False)
+        table.alter.set_table_properties(spelled, post_commithook_properties=hooks)
+    return bool(spelled)
+
+
 def commit_files(table: Any, replaced: Replaced, properties: Any) -> None:
     """Commit files of a micro-batch as the next version of a table, with the entry of the ledger."""
     transaction = importlib.import_module("deltalake.transaction")
@@ -417,25 +426,31 @@ def commit_files(table: Any, replaced: Replaced, properties: Any) -> None:
     table.update_incremental()
 
 
-def _of_sink(sink: str) -> str:
-    """The folder of a sink in a table. Readers ignore it, since its name begins with an underscore."""
-    return f"_streamops/{hashlib.sha256(sink.encode()).hexdigest()[:16]}"
+def _of_sink(table: Any, sink: str) -> str:
+    """The folder of a sink in a table. Readers ignore it, since its name begins with an underscore.
+
+    Another table that was created at this place, perhaps from these files, has other folders.
+    """
+    text = f"{table.metadata().id} {sink}"
+    return f"_streamops/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def staging(sink: str, folder: str) -> str:
+def staging(table: Any, sink: str, folder: str) -> str:
     """The folder in which tasks stage what must be looked up."""
-    return f"{_of_sink(sink)}/{_STAGED}/{folder}"
+    return f"{_of_sink(table, sink)}/{_STAGED}/{folder}"
 
 
-def announce(filesystem: pafs.FileSystem, sink: str, version: int) -> str:
+def announce(filesystem: pafs.FileSystem, table: Any, sink: str) -> str:
     """Store that tasks write files to a new folder of the table, and return its name."""
     folder = f"part-{uuid.uuid4().hex[:16]}"
-    leftovers.announce(filesystem, f"{_of_sink(sink)}/{_ANNOUNCED}", folder, version)
+    where = f"{_of_sink(table, sink)}/{_ANNOUNCED}"
+    leftovers.announce(filesystem, where, folder, table.version())
     return folder
 
 
-def clean_up(filesystem: pafs.FileSystem, sink: str, version: int, actions: Any) -> None:
+def clean_up(filesystem: pafs.FileSystem, table: Any, sink: str, actions: Any) -> None:
     """Remove what was written to announced folders and is in no commit up to this version."""
+    version = table.version()
 
     def committed_since(number: int) -> set[str] | None:
         commits = [actions(later) for later in range(number + 1, version + 1)]
@@ -446,7 +461,8 @@ def clean_up(filesystem: pafs.FileSystem, sink: str, version: int, actions: Any)
         return {unquote(add["path"]).rpartition("/")[2] for add in adds}
 
     def remove(folder: str, committed: Collection[str]) -> None:
-        leftovers.remove(filesystem, staging(sink, folder))
+        leftovers.remove(filesystem, staging(table, sink, folder))
         leftovers.remove(filesystem, folder, committed)
 
-    leftovers.clean_up(filesystem, f"{_of_sink(sink)}/{_ANNOUNCED}", committed_since, remove)
+    where = f"{_of_sink(table, sink)}/{_ANNOUNCED}"
+    leftovers.clean_up(filesystem, where, committed_since, remove)

@@ -16,9 +16,10 @@ from streamops.kernel.parameters import require_package
 from streamops.kernel.versions import require_views
 from streamops.sinks import conditions, copy_on_write, iceberg_tasks
 from streamops.sinks.copy_on_write import Job
-from streamops.sinks.core import iceberg_log, iceberg_partitions
+from streamops.sinks.core import iceberg_files, iceberg_log, iceberg_partitions
 from streamops.sinks.core.delta_commit import normalize
 from streamops.sinks.core.iceberg_commit import Commit
+from streamops.sinks.core.iceberg_files import TableFiles
 from streamops.sinks.core.ledger import (
     Action,
     Decision,
@@ -27,6 +28,7 @@ from streamops.sinks.core.ledger import (
     NewCheckpoint,
     Repeated,
 )
+from streamops.sinks.core.matching import keep_values
 from streamops.sinks.core.net import (
     Net,
     check_stored,
@@ -209,8 +211,9 @@ class _Attempt(Attempt):
                 sink._apply(commit, content.net, content.names, decision)
             commit.execute(sink.name, decision, self.others)
         except (exceptions.CommitFailedException, exceptions.ValidationException):
-            if not isinstance(content, Receipts):
-                commit.discard()
+            now = sink._open()
+            if now is not None:
+                commit.discard(now, with_files=not isinstance(content, Receipts))
             raise Conflict() from None
 
 
@@ -283,6 +286,14 @@ class IcebergSink(LakeSink):
             self._refuse_removed(own, delivery)
             yield _Attempt(self, table, content, delivery, own, found)
 
+    def _together(self, schema: pa.Schema) -> tuple[str, ...] | None:
+        with self._errors():
+            table = self._open()
+        names = [] if table is None else table.schema().as_struct().fields
+        if self._keeps_values([part.name for part in names], schema.names):
+            return None
+        return super()._together(schema)
+
     def _prepare(self, schema: pa.Schema, batch_id: int, action: Action) -> Deliver:
         with self._errors():
             wanted = self._stored(without_change_type(schema))
@@ -293,8 +304,10 @@ class IcebergSink(LakeSink):
             commit = Commit(table)
             fitted = self._fit(commit, wanted)
             if commit.has_new_columns:  # files have their ids, which the table gives them
-                commit.transaction.commit_transaction()
+                with suppress(_exceptions().CommitFailedException):  # perhaps after it was applied
+                    commit.apply()
                 commit = Commit(self._open())
+                fitted = self._fit(commit, wanted)
             entry = self._find(commit.table, self.name).entry
             folder = iceberg_tasks.announce(commit.table, self.name)
             job = self._job_of(schema.names, commit, fitted, folder)
@@ -302,7 +315,7 @@ class IcebergSink(LakeSink):
         return partial(copy_on_write.deliver, job, attempt)
 
     def _job_of(self, names: Sequence[str], commit: Commit, wanted: pa.Schema, folder: str) -> Job:
-        staging = iceberg_tasks.staging(self.name, folder)
+        staging = iceberg_tasks.staging(commit.table, self.name, folder)
         table = replace(commit.files, notes=f"{commit.metadata.location}/{staging}")
         files = IcebergFiles(table, commit.schema, wanted, self.key or ())
         return self._job(names, files, staging)
@@ -333,6 +346,7 @@ class IcebergSink(LakeSink):
             return
         form, sequence = form_of(names, self.key), self._sequence_of(names)
         schema = self._fit(commit, self._stored(net.added.schema))
+        others = [name for name in commit.schema.names if name not in schema.names]
         fields = commit.metadata.schema().fields
         removed, added = (
             normalize(iceberg_tasks.converted(rows, schema, fields), self.key or ())
@@ -353,14 +367,14 @@ class IcebergSink(LakeSink):
         elif form == "append" or not (len(removed) or self.key):
             commit.append(repeat(added, net.added_copies))
         elif form == "upsert":
-            self._upsert(commit, added, sequence)
+            self._upsert(commit, added, sequence, others)
         elif form == "changes":
             key = self.key or ()
             # Each key once: the others replace a removed row.
             wanted = pa.concat_tables([removed, added.filter(pa.array(~net.replaces))])
-            found, touched = commit.find(wanted, key, [*key, *content])
+            found, touched = commit.find(wanted, key, [*key, *content, *others])
             check_stored(form, net, found, key=self.key or (), content=content)
-            commit.rewrite(touched, wanted, key, added)
+            commit.rewrite(touched, wanted, key, keep_values(added, found, key))
         else:
             found, touched = commit.find(removed, content, commit.schema.names)
             stays = check_stored(form, net, found, key=self.key or (), content=content)
@@ -370,10 +384,13 @@ class IcebergSink(LakeSink):
             ]
             commit.rewrite(touched, removed, content, pa.concat_tables(parts))
 
-    def _upsert(self, commit: Commit, added: pa.Table, sequence: Sequence[str]) -> None:
+    def _upsert(
+        self, commit: Commit, added: pa.Table, sequence: Sequence[str], others: Sequence[str]
+    ) -> None:
         key = self.key or ()
-        found, touched = commit.find(added, key, [*key, *sequence])
+        found, touched = commit.find(added, key, [*key, *sequence, *others])
         require_unique(found, key)
+        added = keep_values(added, found, key)
         if sequence:
             newer = newer_rows(added, found, key=key, sequence=sequence)
             if not newer.all():
@@ -390,6 +407,8 @@ class IcebergSink(LakeSink):
         if metadata.properties.get("write.format.default", "parquet").lower() != "parquet":
             got.append(f"write.format.default={metadata.properties['write.format.default']}")
         got += iceberg_partitions.unsupported(metadata)
+        if not got:
+            got += filter(None, [TableFiles.of(metadata, table.io.properties).find_fault()])
         if got:
             raise conditions.ICEBERG_FEATURE.error(got=", ".join(got))
 
@@ -436,11 +455,14 @@ class IcebergSink(LakeSink):
                     raise
                 if isinstance(error, exceptions.ForbiddenError | exceptions.UnauthorizedError):
                     raise conditions.NO_PRIVILEGE.error(got=str(error)) from error
-                if isinstance(error, ValueError | TypeError | exceptions.ResolveError):
-                    raise refused(iceberg_tasks.TARGET, error) from error
+                is_of_rows = (
+                    ValueError | OverflowError | pa.ArrowTypeError | exceptions.ResolveError
+                )
+                if isinstance(error, is_of_rows):
+                    raise refused(iceberg_files.TARGET, error) from error
                 is_of_catalog = type(error).__module__.partition(".")[0] in _CLIENTS
                 if is_of_catalog or isinstance(error, OSError):
-                    raise unavailable(iceberg_tasks.TARGET, error) from error
+                    raise unavailable(iceberg_files.TARGET, error) from error
                 raise
 
     def _secrets(self) -> Iterator[str]:

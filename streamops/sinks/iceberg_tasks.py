@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import sys
 import uuid
 from collections.abc import Collection, Iterator, Sequence
@@ -25,8 +26,6 @@ from streamops.sinks.core.ledger import Entry
 from streamops.sinks.lake import state_of
 from streamops.sinks.sink import refused
 from streamops.sinks.tasks import Part
-
-TARGET = "the Iceberg table"
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,7 +98,9 @@ def converted(rows: pa.Table, schema: pa.Schema, fields: Sequence[Any]) -> pa.Ta
         if part.name in schema.names:
             found = iceberg_files.find_null(combine_chunks(rows.column(part.name)), part)
             if found:
-                raise refused(TARGET, ValueError(f"null in {found}, which is required"))
+                raise refused(
+                    iceberg_files.TARGET, ValueError(f"null in {found}, which is required")
+                )
     return rows
 
 
@@ -109,14 +110,20 @@ def state(metadata: Any, entry: Entry | None) -> str:
     return state_of([str(metadata.table_uuid), *(p.model_dump_json() for p in parts)], entry)
 
 
-def _of_sink(sink: str) -> str:
-    """The folder of a sink below the location of a table. ``remove_orphan_files`` finds it, too."""
-    return f"streamops/{hashlib.sha256(sink.encode()).hexdigest()[:16]}"
+def _of_sink(table: Any, sink: str) -> str:
+    """The folder of a sink below the location of a table. ``remove_orphan_files`` finds it, too.
+
+    Another table at this location, also one that was registered in another catalog, has other folders.
+    """
+    catalog, metadata = table.catalog, table.metadata
+    where = [catalog.name, *map(catalog.properties.get, ("uri", "warehouse")), table.name()]
+    text = json.dumps([sink, str(metadata.table_uuid), where])
+    return f"streamops/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def staging(sink: str, folder: str) -> str:
+def staging(table: Any, sink: str, folder: str) -> str:
     """The folder in which tasks stage what must be looked up, and note which data files they write."""
-    return f"{_of_sink(sink)}/staged/{folder}"
+    return f"{_of_sink(table, sink)}/staged/{folder}"
 
 
 def announce(table: Any, sink: str) -> str:
@@ -124,37 +131,41 @@ def announce(table: Any, sink: str) -> str:
     folder = uuid.uuid4().hex[:16]
     filesystem = iceberg_files.filesystem(table.io, table.metadata.location)
     current = table.metadata.current_snapshot_id or 0
-    leftovers.announce(filesystem, f"{_of_sink(sink)}/announced", folder, current)
+    leftovers.announce(filesystem, f"{_of_sink(table, sink)}/announced", folder, current)
     return folder
 
 
 def clean_up(table: Any, sink: str) -> None:
     """Remove what tasks have written after announced snapshots, and what no snapshot has."""
     filesystem = iceberg_files.filesystem(table.io, table.metadata.location)
+    # Other tables may have these files, such as one that this one was made from.
+    is_owner = table.metadata.properties.get("gc.enabled", "true").lower() != "false"
 
     def remove(folder: str, committed: Collection[str]) -> None:
-        for info in leftovers.list_files(filesystem, staging(sink, folder)):
-            if info.extension == iceberg_files.NOTE:
+        for info in leftovers.list_files(filesystem, staging(table, sink, folder)):
+            if info.extension == iceberg_files.NOTE and is_owner:
                 with filesystem.open_input_stream(info.path) as stream:
                     path = stream.readall().decode()
                 if path not in committed:
                     with suppress(FileNotFoundError):
                         table.io.delete(path)
-        leftovers.remove(filesystem, staging(sink, folder))
+        leftovers.remove(filesystem, staging(table, sink, folder))
 
-    where = f"{_of_sink(sink)}/announced"
+    where = f"{_of_sink(table, sink)}/announced"
     leftovers.clean_up(filesystem, where, partial(_committed_since, table, sink), remove)
 
 
 def _committed_since(table: Any, sink: str, number: int) -> set[str] | None:
-    """The files that a sink has added since a snapshot; None if it can still commit others, or nobody knows."""
+    """The files that any snapshot has got since one; None if a sink can still commit others, or nobody knows.
+
+    Also those of tags and branches, and of snapshots before a rollback.
+    """
     known = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
-    current, own = table.metadata.current_snapshot_id or 0, []
+    current, is_over = table.metadata.current_snapshot_id or 0, False
     while current != number:
         if current not in known:  # expired, or before a rollback: `remove_orphan_files` does it
             return None
-        if iceberg_log.is_of(known[current], sink):
-            own.append(known[current])
+        is_over = is_over or iceberg_log.is_of(known[current], sink)
         current = known[current].parent_snapshot_id or 0
-    found = (iceberg_log.added_files(snapshot, table.io) for snapshot in own)
-    return set().union(*found) if own else None
+    after = known[number].sequence_number or 0 if number in known else 0
+    return iceberg_log.files_since(known.values(), after, table.io) if is_over else None

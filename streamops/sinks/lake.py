@@ -60,6 +60,10 @@ class LakeSink(LakeTable):
         names = content_columns([n for n in schema.names if n != CHANGE_TYPE], ())
         return tuple(name for name in names if is_comparable(schema.field(name).type)) or None
 
+    def _keeps_values(self, table: Sequence[str], rows: Sequence[str]) -> bool:
+        """Whether rows of the table keep values in columns that the rows with their keys do not have."""
+        return self.key is not None and not set(table) <= set(rows)
+
     def _job(self, names: Sequence[str], files: Files, staging: str) -> Job:
         return Job.of(names, files, staging, key=self.key, sequence=self._sequence_of(names))
 
@@ -78,11 +82,14 @@ class LakeSink(LakeTable):
         if not receipts.parts:
             return Replaced([], [])
         first = receipts.parts[0]
-        if first["state"] != state:
+        made = job(first["folder"])
+        # Tasks fill columns with null that others have added just before they began.
+        is_filled = self._keeps_values(made.files.schema.names, values_of(receipts).names)
+        if first["state"] != state or is_filled:
             got = "columns, properties or the entry of the ledger have changed while tasks wrote"
             raise conditions.COMMIT_CONFLICTS.error(got=got)
         is_new = decision.action == "replace"
-        return replace_files(job(first["folder"]), receipts, _find_none if is_new else find)
+        return replace_files(made, receipts, _find_none if is_new else find)
 
     def _stored(self, schema: pa.Schema) -> pa.Schema:
         """The schema in types that the table can have."""

@@ -296,7 +296,8 @@ def test_files_without_a_key_are_not_read(
         return read(self, file, names)
 
     monkeypatch.setattr(TableFiles, "read", note)
-    target.deliver(0, run_of(1, key), {"key": key, "name": key}, **{key: values})
+    others = {part.name: pa.nulls(len(values), part.type) for part in schema}
+    target.deliver(0, run_of(1, key), {"key": key, "name": key}, **{**others, key: values})
     assert len(paths & before) == (2 if way == "driver" else 4)
     assert len(target.rows()) == (12 if key == "a" else 13)
 

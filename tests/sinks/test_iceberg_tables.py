@@ -16,6 +16,7 @@ from streamops.errors import SinkError
 from streamops.kernel.versions import has_views
 from streamops.sinks.core import iceberg_files, iceberg_partitions
 from streamops.sinks.core.iceberg_files import TableFiles
+from tests.sinks.attempts import deliver
 from tests.sinks.contract import RUN, run_of
 
 catalogs = pytest.importorskip("pyiceberg.catalog")
@@ -456,3 +457,136 @@ def test_a_description_of_a_file_is_plain(catalog: Any, properties: Any) -> None
         (Decimal("-1.05"), "abc"),
         (None, None),
     ]
+
+
+def deliver_rows(sink: Any, rows: pa.Table, batch: int, run: Any) -> None:
+    """By the driver."""
+    sink._deliver_rows(rows, batch, run)
+
+
+WAYS = pytest.mark.parametrize("write", [deliver_rows, deliver], ids=["driver", "tasks"])
+
+
+@WAYS
+@pytest.mark.parametrize("form", ["upsert", "changes"])
+def test_columns_that_only_the_table_has_keep_their_values(
+    catalog: Any, properties: Any, write: Any, form: str
+) -> None:
+    note = pa.struct([("by", pa.string())])
+    schema = pa.schema([("k", pa.int64()), ("v", pa.string()), ("revision", pa.int64())])
+    table = catalog.create_table(TABLE, schema.append(pa.field("note", note)))
+    stored = {"k": [1, 2, 3], "v": ["a", "b", "c"], "revision": [1] * 3}
+    notes = [{"by": "hand"}, {"by": None}, None]
+    table.append(pa.table({**stored, "note": pa.array(notes, note)}))
+    given = {"k": [1, 2, 4], "v": ["A", "B", "D"], "revision": [2] * 3}
+    rows = pa.table(given, schema)
+    if form == "changes":
+        before = pa.table({name: values[:2] for name, values in stored.items()}, schema)
+        types = ["update_preimage"] * 2 + ["update_postimage"] * 2 + ["insert"]
+        rows = pa.concat_tables([before, rows]).append_column("_change_type", pa.array(types))
+    write(sinks.iceberg(properties, TABLE, key="k"), rows, 0, RUN)
+    found = {row["k"]: (row["v"], row["note"]) for row in rows_of(catalog)}
+    stay = dict(zip((1, 2), zip(("A", "B"), notes[:2], strict=True), strict=True))
+    assert found == {**stay, 3: ("c", None), 4: ("D", None)}
+
+
+def test_a_column_that_others_add_while_tasks_begin_is_not_emptied(
+    catalog: Any, properties: Any
+) -> None:
+    rows = pa.table({"k": [1], "v": ["a"]})
+    sink = sinks.iceberg(properties, TABLE, key="k")
+    deliver(sink, rows, 0, RUN)
+    together = sink._together
+
+    def add_column(schema: pa.Schema) -> Any:
+        found = together(schema)
+        with catalog.load_table(TABLE).update_schema() as update:
+            update.add_column("note", types.StringType())
+        return found
+
+    object.__setattr__(sink, "_together", add_column)
+    with pytest.raises(SinkError, match="TARGET_UNAVAILABLE"):
+        deliver(sink, rows, 1, RUN)
+
+
+@WAYS
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_a_column_that_was_dropped_after_the_table_was_partitioned_by_it(
+    catalog: Any, properties: Any, write: Any, version: str
+) -> None:
+    schema = pa.schema([("k", pa.int64()), ("n", pa.int32())])
+    partitioned(catalog, schema, ("n", "identity"), properties={"format-version": version})
+    sink = sinks.iceberg(properties, TABLE, key="k")
+    rows = pa.table({"k": [1, 2, 3], "n": pa.array([1, 2, None], pa.int32())})
+    write(sink, rows, 0, RUN)
+    with catalog.load_table(TABLE).update_spec() as update:
+        update.remove_field("part 0")
+    with catalog.load_table(TABLE).update_schema() as update:
+        update.delete_column("n")
+        update.add_column("v", types.StringType())
+    for batch in (1, 2):
+        write(sink, pa.table({"k": [1, 3, 4], "v": [str(batch)] * 3}), batch, RUN)
+    found = {row["k"]: row["v"] for row in rows_of(catalog)}
+    assert (len(rows_of(catalog)), found) == (4, {1: "2", 2: None, 3: "2", 4: "2"})
+    # In a table of version 1, the field of the partition is still there, and null.
+    assert len(catalog.load_table(TABLE).spec().fields) == (version == "1")
+
+
+@WAYS
+@pytest.mark.parametrize("dtype", [pa.float32(), pa.float64()], ids=str)
+def test_keys_in_former_partitions_of_floats_are_found(
+    catalog: Any, properties: Any, write: Any, dtype: Any
+) -> None:
+    values = pa.array([0.1, float("nan"), -0.0, None, float("inf")], dtype)
+    schema = pa.schema([("p", dtype), ("v", pa.int64())])
+    table = partitioned(catalog, schema, ("p", "identity"))
+    rows = pa.table({"p": values, "v": [0] * len(values)}, schema)
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as added:
+        for file in TableFiles.of(table.metadata, {}).write([rows]):
+            added.append_data_file(iceberg_files.data_file(file, table.metadata))
+    with table.update_spec() as update:
+        update.remove_field("part 0")
+    sink = sinks.iceberg(properties, TABLE, key="p")
+    for batch in (0, 1):
+        write(sink, pa.table({"p": values, "v": [batch + 1] * len(values)}), batch, RUN)
+    assert [row["v"] for row in rows_of(catalog)] == [2] * len(values)
+
+
+@WAYS
+@pytest.mark.parametrize("transform", ["identity", "truncate[250]", "bucket[4]"])
+def test_texts_that_no_folder_can_be_named_by(
+    catalog: Any, properties: Any, write: Any, transform: str
+) -> None:
+    partitioned(catalog, pa.schema([("p", pa.string())]), ("p", transform))
+    texts = ["é" * 300, "é" * 301, "../../x", ".", "\x00", "", "__HIVE_DEFAULT_PARTITION__", "null"]
+    sink = sinks.iceberg(properties, TABLE, key="p")
+    for batch in (0, 1):
+        write(sink, pa.table({"p": texts}), batch, RUN)
+    assert sorted(row["p"] for row in rows_of(catalog)) == sorted(texts)
+
+
+FAR = pa.array([2**62, -(2**62), 0], pa.int64())
+
+
+@WAYS
+@pytest.mark.parametrize("zone", [None, "UTC"])
+@pytest.mark.parametrize("transform", ["", "year", "month", "bucket[4]", "day", "hour", "identity"])
+def test_instants_that_python_does_not_have(
+    catalog: Any, properties: Any, write: Any, transform: str, zone: Any
+) -> None:
+    dtype = pa.timestamp("us", zone)
+    schema = pa.schema([("k", pa.int64()), ("at", dtype), ("v", pa.int64())])
+    partitioned(catalog, schema, *([("at", transform)] if transform else []))
+    sink, far = sinks.iceberg(properties, TABLE, key=["k", "at"]), FAR.cast(dtype)
+    if transform in {"day", "hour", "identity"}:
+        with pytest.raises(SinkError, match="TARGET_REFUSED") as error:
+            write(sink, pa.table({"k": [1, 2, 3], "at": far, "v": [0] * 3}), 0, RUN)
+        assert "REPLACE PARTITION FIELD" in error.value.fix
+        assert rows_of(catalog) == []
+        return
+    for batch in (0, 1):
+        write(sink, pa.table({"k": [1, 2, 3], "at": far, "v": [batch] * 3}), batch, RUN)
+    files = [task.file.file_path for task in catalog.load_table(TABLE).scan().plan_files()]
+    found = pa.concat_tables(pq.read_table(name.removeprefix("file://")) for name in files)
+    assert sorted(found["at"].cast(pa.int64()).to_pylist()) == sorted(FAR.to_pylist())
+    assert found["v"].to_pylist() == [1, 1, 1]

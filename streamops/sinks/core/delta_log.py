@@ -236,19 +236,64 @@ def unsupported_features(
     if features is None:
         features = ["identityColumns"] if protocol.min_writer_version >= _LEGACY_IDENTITY else []
     found = set(features) - _WRITTEN
-    if settings.get("delta.columnMapping.mode", "none") != "none":
+    if settings.get("delta.columnMapping.mode", "none").lower() != "none":
         found.add("columnMapping")
-    if has_deletion_vectors or settings.get("delta.enableDeletionVectors", "false") == "true":
+    if has_deletion_vectors or is_on(settings, "delta.enableDeletionVectors"):
         found.add("deletionVectors")
+    found |= {name for name in settings if name in _UNREADABLE}
+    as_read = {**settings, **respelled(settings)}
+    found |= {n for n, form in _FORMS.items() if n in as_read and not form.fullmatch(as_read[n])}
     return sorted(found)
+
+
+_BOOLEAN = re.compile("true|false")
+_FORMS = {
+    **{f"delta.{n}": _BOOLEAN for n in ("appendOnly", "enableChangeDataFeed", "enableExpiredLogCleanup")},
+    "delta.logRetentionDuration": re.compile(r"interval( \d+ (week|day|hour|minute|second)s?)+"),
+}  # fmt: skip
+"""How deltalake reads properties. In another form, it takes the default: it removes rows, or the log."""
+
+_UNREADABLE = {"delta.setTransactionRetentionDuration"}
+"""Properties by which others remove the ledger."""
+
+
+def is_on(settings: Mapping[str, str], name: str) -> bool:
+    """Whether a property is on, as Spark reads it.
+
+    Examples
+    --------
+    >>> is_on({"delta.appendOnly": "TRUE"}, "delta.appendOnly")
+    True
+    """
+    return settings.get(name, "false").lower() == "true"
+
+
+def respelled(settings: Mapping[str, str]) -> dict[str, str]:
+    """The properties that Spark reads and deltalake does not, in a form that both read as the same.
+
+    Examples
+    --------
+    >>> respelled({"delta.appendOnly": "True", "delta.logRetentionDuration": "365 DAYS"})
+    {'delta.appendOnly': 'true', 'delta.logRetentionDuration': 'interval 365 days'}
+    """
+    result = {}
+    for name, form in _FORMS.items():
+        text = settings.get(name, "")
+        spelled = " ".join(text.lower().replace("'", "").split())
+        if form is not _BOOLEAN and not spelled.startswith("interval "):
+            spelled = f"interval {spelled}"
+        if not form.fullmatch(text) and form.fullmatch(spelled):
+            result[name] = spelled
+    return result
 
 
 def remedies(features: Iterable[str]) -> str:
     """How to remove features that are not written, each after "; or ". Empty if none is known."""
     texts = {
         "deletionVectors": "ALTER TABLE ... SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false'), then "
-        "REORG TABLE ... APPLY (PURGE)"
-    }
+        "REORG TABLE ... APPLY (PURGE)",
+        **{name: f"ALTER TABLE ... UNSET TBLPROPERTIES ('{name}')" for name in {*_FORMS, *_UNREADABLE}},
+    }  # fmt: skip
     drop = "ALTER TABLE ... DROP FEATURE {}, after SET TBLPROPERTIES has switched it off"
     return "".join(f"; or {texts.get(name, drop.format(name))}" for name in features)
 
@@ -293,9 +338,28 @@ def find_unfit(
         if not _is_exact_in_a_path(values.type):
             expected = "a partition by an integer, date, boolean, timestamp_ntz or text"
             return name, f"a partition by {values.type}, whose values have no exact text", expected
+        if pa.types.is_temporal(values.type) and _is_beyond(values):
+            return name, "an instant beyond the years 1 to 9999 in a partition", "other instants"
         if pa.types.is_string(values.type) and pc.any(pc.is_in(values, _NULLS)).as_py():
             return name, "a text that stands for null as the value of a partition", "other text"
     return None
+
+
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+_MICROS_PER_DAY = 86_400_000_000
+
+
+def _is_beyond(values: pa.ChunkedArray) -> bool:
+    """Whether there are dates or timestamps whose year does not have four digits."""
+    is_date = pa.types.is_date32(values.type)
+    numbers, day = (
+        values.cast(pa.int32() if is_date else pa.int64()),
+        1 if is_date else _MICROS_PER_DAY,
+    )
+    is_inside = pc.and_(
+        pc.greater_equal(numbers, _FIRST_DAY * day), pc.less(numbers, (_LAST_DAY + 1) * day)
+    )
+    return pc.all(is_inside).as_py() is False
 
 
 def _is_exact_in_a_path(dtype: pa.DataType) -> bool:

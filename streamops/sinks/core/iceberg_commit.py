@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -16,6 +17,9 @@ from streamops.sinks.core.ledger import Decision
 
 _OWN = {"commit.retry.num-retries": "0"}
 """Another commit must be read before this one is tried again: pyiceberg would append the rows twice."""
+
+_CODECS = {"gzip", "zstd"}
+"""How pyiceberg compresses manifests without another package. In other ways they are compressed by gzip."""
 
 _DEFAULTS = {"commit.manifest-merge.enabled": "true"}
 """As in Iceberg's own writers, and not in pyiceberg: without it, each append adds a manifest for ever."""
@@ -32,12 +36,16 @@ class Commit:
 
     def __init__(self, table: Any) -> None:
         settings = {**_DEFAULTS, **table.metadata.properties, **_OWN}
+        if settings.get("write.avro.compression-codec", "gzip") not in _CODECS:
+            del settings["write.avro.compression-codec"]
         table.metadata = table.metadata.model_copy(update={"properties": settings})
         self.table = table
         self.transaction = table.transaction()
         self.added: list[File] = []
         self.removed: list[File] = []
         self.has_new_columns = False
+        self._base, self._snapshot = table.metadata.current_snapshot_id, 0
+        self._unwanted: list[str] = []
 
     @property
     def metadata(self) -> Any:
@@ -129,17 +137,62 @@ class Commit:
         snapshot = update.overwrite() if self.removed else update.merge_append()
         properties = iceberg_log.summary(sink, decision, snapshot.snapshot_id, others)
         snapshot.snapshot_properties = properties
-        metadata = self.metadata
+        self._snapshot, metadata = snapshot.snapshot_id, self.metadata
+        sources = iceberg_partitions.source_schema(metadata)
+        snapshot.schema = lambda: sources  # manifests have values of columns that were dropped
         for file in self.removed:
-            snapshot.delete_data_file(iceberg_files.data_file(file, metadata))
+            data_file = iceberg_files.data_file(file, metadata)
+            spec = metadata.specs()[file["spec_id"]]
+            if not iceberg_partitions.is_exact(data_file.partition, spec, sources):
+                # It is looked for in all manifests, by its name.
+                everywhere = importlib.import_module("pyiceberg.expressions").AlwaysTrue()
+                snapshot.delete_by_predicate(everywhere)
+                nothing = [None] * len(file["partition"])
+                data_file = iceberg_files.data_file({**file, "partition": nothing}, metadata)
+            snapshot.delete_data_file(data_file)
         for file in self.added:
             snapshot.append_data_file(iceberg_files.data_file(file, metadata))
         name = iceberg_log.property_of(sink)
         self.transaction.set_properties({name: properties[name]})
         snapshot.commit()
-        self.transaction.commit_transaction()
+        self.apply()
 
-    def discard(self) -> None:
-        """Delete the files of a commit that is known to have failed."""
-        paths = [file["file_path"] for file in self.added]
-        iceberg_files.remove(self.table.io, paths)
+    def apply(self) -> None:
+        """Let the catalog apply what is prepared.
+
+        Raises
+        ------
+        CommitFailedException
+            The catalog has refused the commit, or its repetition.
+        SinkError
+            ``TARGET_UNAVAILABLE``: nobody knows whether the catalog has applied it.
+        """
+        exceptions = importlib.import_module("pyiceberg.exceptions")
+        refusals = ("CommitFailedException", "ValidationException", "ForbiddenError", "UnauthorizedError")  # fmt: skip
+        # pyiceberg deletes the manifests of a commit that was refused, also if it was applied before.
+        io, delete = self.table.io, self.table.io.delete
+        io.delete = self._unwanted.append
+        try:
+            self.transaction.commit_transaction()
+        except tuple(getattr(exceptions, name) for name in refusals):
+            raise
+        except Exception as error:  # such as an answer that was cut off
+            got = f"{type(error).__name__}: {error}"
+            raise conditions.TARGET_UNAVAILABLE.error(
+                target=iceberg_files.TARGET, hint="", got=got
+            ) from error
+        finally:
+            io.delete = delete
+        iceberg_files.remove(delete, self._unwanted)
+
+    def discard(self, now: Any, *, with_files: bool) -> None:
+        """Delete the files of a commit that was refused, if the table as it is now can never get them.
+
+        A catalog that has applied a commit refuses it when the transport repeats it.
+        """
+        metadata = now.metadata
+        is_there = metadata.snapshot_by_id(self._snapshot) is not None
+        is_same = metadata.table_uuid == self.metadata.table_uuid
+        if is_same and not is_there and metadata.current_snapshot_id != self._base:
+            files = [file["file_path"] for file in self.added] if with_files else []
+            iceberg_files.remove(now.io.delete, [*self._unwanted, *files])

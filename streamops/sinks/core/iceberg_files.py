@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import importlib
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -29,6 +30,7 @@ from streamops.sinks.core.net import is_like
 File = dict[str, Any]
 """A data file, and the delete files that apply to it, as values of JSON."""
 
+TARGET = "the Iceberg table"
 FIELD_ID = b"PARQUET:field_id"
 
 NOTE = "path"
@@ -101,6 +103,19 @@ class TableFiles:
         for part, column in zip(missing, null_table(missing, len(rows)).columns, strict=True):
             rows = rows.append_column(part, column)
         return rows.select(schema.names).cast(schema)
+
+    def find_fault(self) -> str:
+        """What pyiceberg and Arrow do not understand in the properties of the table; an empty text if all is well."""
+        properties = self.table.properties
+        try:
+            writer, plan = _Writer(self, None), _iceberg("io.pyarrow").compute_statistics_plan
+            with pq.ParquetWriter(pa.BufferOutputStream(), writer.schema, **writer.options) as file:
+                file.write_table(null_table(writer.schema, 1))
+            plan(self.table.schema(), properties)
+            self.table.name_mapping()
+        except (ValueError, ImportError, OSError) as error:
+            return f"{type(error).__name__}: {error}"
+        return "encryption.key-id" if "encryption.key-id" in properties else ""
 
     def write(self, parts: Iterable[pa.Table], target: int | None = None) -> list[File]:
         """Write rows with all columns of the table, and return descriptions of the new files.
@@ -242,7 +257,7 @@ class _Writer:
         for _, stream, writer, _ in self.open.values():
             writer.close()
             stream.close()
-        remove(self.io, self.paths)
+        remove(self.io.delete, self.paths)
 
     def _write_group(self, key: Any) -> None:
         rows = pa.concat_tables(self.waiting.pop(key))
@@ -293,13 +308,11 @@ def filesystem(io: Any, location: str) -> pafs.FileSystem:
     return pafs.SubTreeFileSystem(path, pafs.PyFileSystem(handler))
 
 
-def remove(io: Any, paths: Iterable[str]) -> None:
+def remove(delete: Callable[[str], Any], paths: Iterable[str]) -> None:
     """Delete files that no commit names. What cannot be deleted stays: nobody reads it."""
     for path in paths:
-        try:
-            io.delete(path)
-        except OSError:
-            continue
+        with suppress(OSError):
+            delete(path)
 
 
 def _statistics(parquet: Any, metadata: Any) -> dict[str, Any]:
@@ -369,7 +382,11 @@ def _data_file(spec_id: int, **values: Any) -> Any:
 
 def _partition_types(metadata: Any, spec_id: int) -> list[Any]:
     spec = metadata.specs()[spec_id]
-    return [part.field_type for part in spec.partition_type(metadata.schema()).fields]
+    schema = iceberg_partitions.source_schema(metadata)
+    types = [part.field_type for part in spec.partition_type(schema).fields]
+    if "unknown" in map(str, types):
+        raise conditions.ICEBERG_FEATURE.error(got="files in partitions by an unknown column")
+    return types
 
 
 def _partition_values(metadata: Any, file: File) -> list[Any]:

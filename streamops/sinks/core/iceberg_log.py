@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
@@ -163,11 +163,13 @@ def is_of(snapshot: Any, sink: str) -> bool:
     return _values(snapshot).get(_SINK) == sink
 
 
-def added_files(snapshot: Any, io: Any) -> set[str]:
-    """The data files that a snapshot has added."""
-    own = [m for m in snapshot.manifests(io) if m.added_snapshot_id == snapshot.snapshot_id]
-    entries = (entry for manifest in own for entry in manifest.fetch_manifest_entry(io))
-    return {e.data_file.file_path for e in entries if e.snapshot_id == snapshot.snapshot_id}
+def files_since(snapshots: Iterable[Any], after: int, io: Any) -> set[str]:
+    """The data files of snapshots in manifests after a sequence number, which those of version 1 do not have."""
+    listed = (manifest for snapshot in snapshots for manifest in snapshot.manifests(io))
+    manifests = {of.manifest_path: of for of in listed}.values()
+    new = (of for of in manifests if not of.sequence_number or of.sequence_number > after)
+    entries = (entry for manifest in new for entry in manifest.fetch_manifest_entry(io))
+    return {entry.data_file.file_path for entry in entries}
 
 
 def _values(snapshot: Any) -> dict[str, str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import struct
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.kernel.columns import combine_chunks, key_codes, take
+from streamops.kernel.errors import SinkError
 from streamops.kernel.groups import Ids
+from streamops.sinks import conditions
 
 Key = tuple[Any, ...]
 """The values of a partition, as Iceberg represents them: a date is a number of days."""
@@ -26,13 +30,44 @@ def unsupported(metadata: Any) -> list[str]:
 
     Readers take a column from its partition, where -0.0 and 0.0 are one, and so is each NaN.
     """
-    schema, result = metadata.schema(), []
-    for part in metadata.spec().fields:
-        name, dtype = str(part.transform), schema.find_field(part.source_id).field_type
-        is_float = str(dtype) in {"float", "double"}
-        if type(part.transform).__name__ == "UnknownTransform" or (name == "identity" and is_float):
+    spec, result = metadata.spec(), []
+    types = [part.field_type for part in spec.partition_type(metadata.schema()).fields]
+    for part, dtype in zip(spec.fields, types, strict=True):
+        name = str(part.transform)
+        is_known = str(dtype) not in _INEXACT and type(part.transform).__name__ in _TRANSFORMS
+        if name != "void" and not is_known:
             result.append(f"a partition by {name} of {dtype}")
     return result
+
+
+def source_schema(metadata: Any) -> Any:
+    """The columns of the table, and those that were dropped after files were partitioned by them."""
+    schema, dropped = metadata.schema(), {}
+    sources = {part.source_id for spec in metadata.specs().values() for part in spec.fields}
+    for source in sources - schema.field_ids:
+        found = [older for older in metadata.schemas if source in older.field_ids]
+        if found:
+            dropped[source] = found[-1].find_field(source).field_type
+    if not dropped:
+        return schema
+    types, module = (importlib.import_module(f"pyiceberg.{name}") for name in ("types", "schema"))
+    fields = (types.NestedField(number, f"dropped {number}", of) for number, of in dropped.items())
+    return module.Schema(*schema.fields, *fields, schema_id=schema.schema_id)
+
+
+_INEXACT = {"float", "double", "unknown"}
+"""Types of partitions whose values are not compared. That of a column that was dropped is unknown."""
+
+_TRANSFORMS = {f"{name}Transform" for name in ("Identity", "Bucket", "Truncate", "Year", "Month", "Day", "Hour")}  # fmt: skip
+
+
+def is_exact(values: Any, spec: Any, schema: Any) -> bool:
+    """Whether pyiceberg finds files by these values of their partition."""
+    try:
+        spec.partition_to_path(values, schema)
+    except (OverflowError, ValueError):  # instants that Python's datetime does not have
+        return False
+    return not {str(of.field_type) for of in spec.partition_type(schema).fields} & _INEXACT
 
 
 def divide(rows: pa.Table, metadata: Any) -> Iterator[tuple[Key, pa.Table]]:
@@ -66,27 +101,93 @@ class Folder:
 
 
 def folder(key: Key, metadata: Any) -> Folder | None:
-    """The folder of a partition; None if the table has none."""
+    """The folder of a partition; None if the table has none. No reader takes values from its name."""
     if not key:
         return None
     record = importlib.import_module("pyiceberg.typedef").Record(*key)
-    return Folder(metadata.spec().partition_to_path(record, metadata.schema()))
+    spec = metadata.spec()
+    try:
+        path = spec.partition_to_path(record, source_schema(metadata))
+    except (OverflowError, ValueError) as error:  # instants that Python's datetime does not have
+        column, transform = (
+            ", ".join(str(getattr(part, name)) for part in spec.fields)
+            for name in ("name", "transform")
+        )
+        raise _without_partition(column, transform, error) from error
+    if max(map(len, path.split("/"))) > _LONGEST_NAME:
+        path = hashlib.sha256(path.encode()).hexdigest()[:32]
+    return Folder(path)
+
+
+def _without_partition(column: str, transform: str, error: Exception) -> SinkError:
+    got = f"{type(error).__name__}: {error}"
+    return conditions.NO_PARTITION.error(column=column, transform=transform, got=got)
+
+
+_LONGEST_NAME = 200
+"""Up to how many characters the name of a folder has: file systems have a limit."""
+
+_MICROS_PER_HOUR = 3_600_000_000
+_UNITS = {"year": "datetime64[Y]", "month": "datetime64[M]", "day": "datetime64[D]"}
+_DIGITS = Context(prec=80)
 
 
 def _transformed(rows: pa.Table, schema: Any, part: Any) -> pa.Array:
-    """The value of a field of the partition in each row."""
-    source = schema.find_field(part.source_id)
-    values = _plain(_source(rows, schema, part.source_id))
+    """The value of a field of the partition in each row, as Iceberg's specification defines it.
+
+    Raises
+    ------
+    SinkError
+        ``TARGET_REFUSED``: the type of the partition does not have the value.
+    """
     name = str(part.transform)
-    if name == "identity":
-        return values
     if name == "void":
         return pa.nulls(len(rows), pa.int32())
+    source = schema.find_field(part.source_id)
+    array = _source(rows, schema, part.source_id)
+    values = _plain(array)
+    if name == "identity":
+        return values
+    try:
+        if name in _UNITS or name == "hour":
+            return _periods(values, name, is_date=pa.types.is_date(array.type)).cast(pa.int32())
+        if name.startswith("truncate"):
+            return _truncated(values, part.transform.width)
+    except (pa.ArrowInvalid, OverflowError) as error:
+        raise _without_partition(source.name, name, error) from error
     encoded = values.dictionary_encode()
     function = part.transform.transform(source.field_type)
     results = [function(value) for value in encoded.dictionary.to_pylist()]
-    dtype = values.type if name.startswith("truncate") else pa.int32()
-    return pa.array(results, dtype).take(encoded.indices)
+    return pa.array(results, pa.int32()).take(encoded.indices)
+
+
+def _periods(values: pa.Array, unit: str, *, is_date: bool) -> pa.Array:
+    """Whole years, months, days or hours since 1970, of days or microseconds."""
+    numbers = values.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    if unit == "hour":
+        found = numbers // _MICROS_PER_HOUR
+    else:
+        days = numbers if is_date else numbers // (24 * _MICROS_PER_HOUR)
+        found = days.astype("datetime64[D]").astype(_UNITS[unit]).astype(np.int64)
+    return pa.array(found, mask=values.is_null().to_numpy(zero_copy_only=False))
+
+
+def _truncated(values: pa.Array, width: int) -> pa.Array:
+    """Values cut to a multiple, or to a number of characters or bytes, that is not above them."""
+    if pa.types.is_string(values.type):
+        return pc.utf8_slice_codeunits(values, 0, width)
+    if pa.types.is_binary(values.type):
+        return pc.binary_slice(values, 0, width)
+    encoded = values.dictionary_encode()
+    results: list[Any] = []
+    for value in encoded.dictionary.to_pylist():
+        if isinstance(value, Decimal):
+            unscaled = int(value.scaleb(values.type.scale, _DIGITS))
+            whole = Decimal(unscaled - unscaled % width)
+            results.append(whole.scaleb(-values.type.scale, _DIGITS))
+        else:
+            results.append(value - value % width)
+    return pa.array(results, values.type).take(encoded.indices)
 
 
 def _source(rows: pa.Table, schema: Any, number: int) -> pa.Array:
@@ -142,8 +243,14 @@ def candidates(
             source = next((of for of in schema.fields if of.field_id == field.source_id), None)
             if source is None or source.name not in by or not (of_spec & possible).any():
                 continue
-            values = _transformed(wanted, schema, field).unique().to_pylist()
-            allowed = set(values)
+            if str(field.transform) == "identity" and str(source.field_type) in _INEXACT:
+                continue  # -0.0 and 0.0 are one, and NaN is not equal to itself
+            if type(field.transform).__name__ not in _TRANSFORMS:
+                continue
+            try:
+                allowed = set(_transformed(wanted, schema, field).unique().to_pylist())
+            except SinkError:
+                continue  # of another partitioning than today's
             for number in np.flatnonzero(of_spec & possible):
                 possible[number] = files[int(number)].partition[position] in allowed
     return [bool(value) for value in possible]

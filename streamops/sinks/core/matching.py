@@ -44,6 +44,24 @@ def match(wanted: pa.Table, found: pa.Table, by: Sequence[str]) -> Matched:
     return Matched(order[slot[is_found]], np.flatnonzero(is_found))
 
 
+def keep_values(rows: pa.Table, found: pa.Table, by: Sequence[str]) -> pa.Table:
+    """The rows with the columns that only the table has, whose values stay as they are, or are null in new rows.
+
+    Examples
+    --------
+    >>> found = pa.table({"a": [5], "note": ["by hand"]})
+    >>> keep_values(pa.table({"a": [7, 5]}), found, ["a"])["note"].to_pylist()
+    [None, 'by hand']
+    """
+    pairs = match(rows, found, by)
+    at = np.full(len(rows), -1)
+    at[pairs.wanted] = pairs.found
+    taken = found.take(pa.array(at, mask=at < 0))
+    for name in set(found.column_names) - set(rows.column_names):
+        rows = rows.append_column(found.schema.field(name), taken.column(name))
+    return rows
+
+
 def require_unique(
     found: pa.Table, pairs: Matched, by: Sequence[str], labels: Sequence[str]
 ) -> None:
