@@ -58,6 +58,9 @@ POSITION = {name: f"_{name}" for name in ("topic", "partition", "offset", "times
 UNKNOWN = "unknown"
 """The column with the fields that the schema lacks."""
 
+RECORD = "_record"
+"""The column with the name of the record in the writer's schema."""
+
 _VALUE, _KEY = "value", "key"
 _NESTED = (ArrayType, MapType, StructType, VARIANT)
 _AROUND = "__streamops"
@@ -85,7 +88,8 @@ def kafka_events(
                  offset, timestamp · columns to `keep`, of any type
     Output       the columns of `schema`, null in a rejected record · _topic: string · _partition: int ·
                  _offset: bigint · _timestamp: timestamp, by Kafka's clock or the producer's · with
-                 `tombstones` "keep" _tombstone: boolean · with `unknown_fields` "keep" unknown: string ·
+                 `tombstones` "keep" _tombstone: boolean · with `registry` _record: string, the full name of
+                 the record or message, null for JSON · with `unknown_fields` "keep" unknown: string ·
                  rejected: struct<reason, value, key>, with `registry` also schema_id: int; null in a
                  parsed record · the columns of `keep`
     Output mode  any
@@ -109,10 +113,10 @@ def kafka_events(
         The schema registry that has the schemas of the writers: its URL, or the settings of Confluent's
         client, such as ``{"url": ..., "basic.auth.user.info": "user:password"}``. Records are Avro, Protobuf
         or JSON in Confluent's wire format, of any schema that is registered, and are resolved to `schema`,
-        which lists columns. Needs ``pip install 'streamops[registry]'``, also where tasks run.
+        which lists columns. A schema may have several records: a union of Avro, messages of Protobuf. Needs ``pip install 'streamops[registry]'``, also where tasks run.
     unknown_fields : "drop" or "keep"
         With `registry`: fields that `schema` lacks. "keep": as a JSON object in the column ``unknown``, null
-        if there are none.
+        if there are none. Its member ``$without_text`` lists fields that have no text in JSON, if any.
     defaults : mapping of str to value, optional
         With `registry`: values of columns that the schema of the writer lacks. Default: null.
     tombstones : "route", "keep" or "drop"
@@ -263,7 +267,8 @@ class KafkaEventsSpec:
     def described(self) -> tuple[str, ...]:
         """The columns of the result that are not values of the record."""
         unknown = (UNKNOWN,) if self.unknown_fields == "keep" else ()
-        return (*POSITION.values(), TOMBSTONE, REJECTED, *unknown)
+        record = () if self.registry is None else (RECORD,)
+        return (*POSITION.values(), TOMBSTONE, REJECTED, *record, *unknown)
 
     def parse_row(self) -> StructType:
         """The type of a row of JSON, without names that are taken."""
@@ -466,6 +471,7 @@ class _Reader:
         ]
         if self.decoding is not None:
             decoded = _temp("decoded")
+            columns.append(decoded["record"].alias(RECORD))
             rejected.append(decoded["schema_id"].alias("schema_id"))
             if self.decoding.keeps_unknown:
                 unknown = members_json(_temp("members"), without=self.row.names)

@@ -38,6 +38,7 @@ _FACTS = [
     StructField("schema_id", T.IntegerType()),
     StructField("is_json", T.BooleanType()),
     StructField("unknown", T.StringType()),
+    StructField("record", T.StringType()),
 ]
 _SUPPORTED = (
     *(T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType),
@@ -244,7 +245,7 @@ def _is_unsupported(dtype: DataType) -> bool:
         return dtype != T.DayTimeIntervalType()
     if isinstance(dtype, T.StringType):
         return dtype != T.StringType()  # one with a collation
-    if dtype.typeName().startswith("time("):
+    if dtype.simpleString().startswith("time("):
         return dtype.simpleString() != "time(6)"
     return not isinstance(dtype, _SUPPORTED)
 

@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, types
+from pyspark.sql import functions as F
 
 pytest.importorskip(
     "confluent_kafka.schema_registry.avro", reason="the extra registry is not installed"
@@ -24,6 +25,7 @@ pytest.importorskip(
 from streamops import sources
 from tests.kafka.broker import Broker
 from tests.servers.registry import Registry, running
+from tests.settings import configured
 from tests.sources.evolutions import DEFAULTS, FORMATS, READER, ROW, Evolution, Evolver
 
 pytestmark = pytest.mark.spark
@@ -293,3 +295,41 @@ def test_a_long_outage_ends_the_query_and_a_restart_loses_nothing(
         send(kafka, topic, registry, 2)
         query.processAllAvailable()
     assert ids(found) == [0, 1, 2]
+
+
+@pytest.mark.smoke
+def test_several_records_of_one_schema_have_times_of_day(
+    spark: SparkSession, registry: Registry
+) -> None:
+    """A union of records at the top of a schema, and a column of type time."""
+    if not hasattr(types, "TimeType"):
+        pytest.skip("Spark 4.1 has the type")
+    micros, millis = (
+        {"type": base, "logicalType": f"time-{unit}"}
+        for base, unit in (("long", "micros"), ("int", "millis"))
+    )
+    records = [
+        {"type": "record", "name": name, "fields": [{"name": "t", "type": of}, *more]}
+        for name, of, more in (
+            ("shop.Placed", micros, []),
+            ("shop.Paid", millis, [{"name": "x", "type": "long"}]),
+        )
+    ]
+    header = registry.register("events-value", json.dumps(records), format="AVRO")
+    payloads = [b"\0\2", b"\2\2\4", b"\2\1\4", b"\4\2\4"]  # the third is -1 milliseconds
+    rows = [
+        (b"k", header.to_bytes(5, "big") + payload, "events", 0, n, None)
+        for n, payload in enumerate(payloads)
+    ]
+    with configured(spark, {"spark.sql.timeType.enabled": "true"}):
+        frame = spark.createDataFrame(rows, KAFKA)
+        parsed = frame.transform(parse(registry, "t time(6), x bigint")).orderBy("_offset")
+        found = parsed.select(
+            F.col("t").cast("string"), "x", "_record", "rejected.reason", "unknown"
+        ).collect()
+    assert [tuple(row) for row in found] == [
+        ("00:00:00.000001", None, "shop.Placed", None, None),
+        ("00:00:00.001", 2, "shop.Paid", None, None),
+        (None, None, "shop.Paid", "wrong_type", None),
+        (None, None, None, "unparsable_avro", None),
+    ]

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import math
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import fastavro
+import numpy as np
 import pyarrow as pa
 
 from streamops.sources.core import registered
-from streamops.sources.core.registered import Convert, Unparsable, Written, refuse
+from streamops.sources.core.registered import Convert, Unfit, Unparsable, Written, refuse
 
 _MAX_DEPTH = 64
-# A type of which no record has the bytes.
-_TOO_DEEP = {"type": "fixed", "size": (1 << 31) - 1}
+_MAX_EMPTY = 64  # items without bytes: a few bytes could be billions of them
+_COMPLEX = ("array", "map", "record", "error", "enum", "fixed")
 
 # By type and logical type of Avro: what to test of the reader's type, and how to convert the number.
 _TIMES: dict[tuple[str, str], tuple[Callable[[pa.DataType], bool], Convert]] = {
     ("int", "date"): (pa.types.is_date32, None),
-    ("int", "time-millis"): (pa.types.is_time64, registered.times(1_000_000)),
-    ("long", "time-micros"): (pa.types.is_time64, registered.times(1_000)),
+    ("int", "time-millis"): (pa.types.is_time64, registered.time_of_day(1_000_000)),
+    ("long", "time-micros"): (pa.types.is_time64, registered.time_of_day(1_000)),
     **{
         ("long", f"{prefix}timestamp-{unit}"): (test, convert)
         for prefix, test in (("", registered.is_instant), ("local-", registered.is_local))
@@ -36,16 +37,8 @@ _TIMES: dict[tuple[str, str], tuple[Callable[[pa.DataType], bool], Convert]] = {
         )
     },
 }
-_ARROW_TYPES = {
-    "date": pa.date32(),
-    "time-millis": pa.time32("ms"),
-    "time-micros": pa.time64("us"),
-    **{
-        f"{prefix}timestamp-{name}": pa.timestamp(unit, zone)
-        for prefix, zone in (("", "UTC"), ("local-", None))
-        for name, unit in (("millis", "ms"), ("micros", "us"), ("nanos", "ns"))
-    },
-}
+_UNITS = {"date": "D", "millis": "ms", "micros": "us", "nanos": "ns"}
+_PER_SECOND = {"D": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def _parts(schema: Any, names: dict[str, Any]) -> tuple[str, Any]:
@@ -63,86 +56,239 @@ def _branches(union: list[Any]) -> list[Any]:
     return [branch for branch in union if branch not in ("null", {"type": "null"})]
 
 
+def _complete(schema: Any) -> Any:
+    """The schema without what its bytes do not depend on, and what is to be ignored.
+
+    That is: defaults and aliases, invalid logical types, and an object around a type.
+    """
+    if isinstance(schema, list):
+        return [_complete(branch) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    base = schema["type"]
+    if not isinstance(base, str) or base not in (*_PRIMITIVES, *_COMPLEX):
+        return _complete(base)
+    whole = {key: of for key, of in schema.items() if key not in ("default", "aliases")}
+    whole |= {key: _complete(schema[key]) for key in ("items", "values") if key in schema}
+    if "fields" in schema:
+        whole["fields"] = [
+            {"name": part["name"], "type": _complete(part["type"])} for part in schema["fields"]
+        ]
+    if whole.get("logicalType") == "decimal" and not _is_decimal(whole):
+        del whole["logicalType"]
+    return whole
+
+
+def _is_decimal(schema: dict[str, Any]) -> bool:
+    """Whether there are decimals of the precision and the scale."""
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision > 0:
+        return False
+    bits = 8 * schema["size"] - 1 if schema["type"] == "fixed" else math.inf
+    return precision * math.log2(10) <= bits
+
+
+Read = Callable[[bytes, int], tuple[Any, int]]
+"""Reads a value at a position, and returns it with the position behind it; any exception if there is none."""
+
+
+def _number(bits: int) -> Read:
+    """An integer of at most so many bits, zigzag, with seven bits per byte."""
+
+    def read(data: bytes, at: int) -> tuple[int, int]:
+        byte = data[at]
+        at += 1
+        if byte < 0x80:
+            return (byte >> 1) ^ -(byte & 1), at
+        value, shift = byte & 0x7F, 7
+        while byte > 0x7F:
+            if shift >= bits:
+                raise Unparsable("more bytes than the integer has")
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+        if value >> bits:
+            raise Unparsable("more bits than the integer has")
+        return (value >> 1) ^ -(value & 1), at
+
+    return read
+
+
+_int, _long = _number(32), _number(64)
+
+
+def _boolean(data: bytes, at: int) -> tuple[bool, int]:
+    return (False, True)[data[at]], at + 1
+
+
+def _float(form: struct.Struct) -> Read:
+    return lambda data, at: (form.unpack_from(data, at)[0], at + form.size)
+
+
+def _sized(size: int, data: bytes, at: int) -> tuple[bytes, int]:
+    if not 0 <= size <= len(data) - at:
+        raise Unparsable("a negative length, or one beyond the end")
+    return data[at : at + size], at + size
+
+
+def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
+    size, at = _long(data, at)
+    return _sized(size, data, at)
+
+
+def _text(data: bytes, at: int) -> tuple[str, int]:
+    raw, at = _bytes(data, at)
+    return raw.decode(), at
+
+
+def _index(data: bytes, at: int, count: int) -> tuple[int, int]:
+    """The position of a symbol or a branch."""
+    number, at = _int(data, at)
+    if not 0 <= number < count:
+        raise Unparsable("a position beyond the schema")
+    return number, at
+
+
+def _enum(symbols: Sequence[str]) -> Read:
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        number, at = _index(data, at, len(symbols))
+        return symbols[number], at
+
+    return read
+
+
+def _union(branches: Sequence[Read], is_tagged: bool) -> Read:
+    """The value; with its position if there are several types besides null."""
+
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        number, at = _index(data, at, len(branches))
+        value, at = branches[number](data, at)
+        return (number, value) if is_tagged and value is not None else value, at
+
+    return read
+
+
+def _items(item: Read) -> Read:
+    """The items of an array or a map, in blocks: one with a negative count has its number of bytes."""
+
+    def read(data: bytes, at: int) -> tuple[list[Any], int]:
+        items: list[Any] = []
+        while True:
+            count, at = _long(data, at)
+            if not count:
+                return items, at
+            end = None
+            if count < 0:
+                size, at = _long(data, at)
+                end = at + size
+            for _ in range(abs(count)):
+                value, behind = item(data, at)
+                if behind == at and len(items) >= _MAX_EMPTY:
+                    raise Unparsable("too many items without bytes")
+                at = behind
+                items.append(value)
+            if end is not None and at != end:
+                raise Unparsable("a block of another size")
+
+    return read
+
+
+def _map(value: Read) -> Read:
+    def read_pair(data: bytes, at: int) -> tuple[tuple[str, Any], int]:
+        key, at = _text(data, at)
+        item, at = value(data, at)
+        return (key, item), at
+
+    read_pairs = _items(read_pair)
+
+    def read(data: bytes, at: int) -> tuple[dict[str, Any], int]:
+        pairs, at = read_pairs(data, at)
+        return dict(pairs), at
+
+    return read
+
+
+def _record(parts: Sequence[tuple[str, Read]]) -> Read:
+    def read(data: bytes, at: int) -> tuple[dict[str, Any], int]:
+        record = {}
+        for name, part in parts:
+            record[name], at = part(data, at)
+        return record, at
+
+    return read
+
+
+def _too_deep(data: bytes, at: int) -> NoReturn:
+    raise Unparsable("too many levels")
+
+
+_PRIMITIVES: dict[str, Read] = {
+    "null": lambda data, at: (None, at),
+    "boolean": _boolean,
+    "int": _int,
+    "long": _long,
+    "float": _float(struct.Struct("<f")),
+    "double": _float(struct.Struct("<d")),
+    "bytes": _bytes,
+    "string": _text,
+}
+
+
 @dataclass
-class _Plain:
-    """The schema without logical types and aliases, in which each branch of a union has a name."""
+class _Readers:
+    """How to read the bytes of each type of a schema at each depth."""
 
     names: dict[str, Any]
-    made: dict[tuple[str, int], str] = field(default_factory=dict)
+    made: dict[tuple[str, int], Read] = field(default_factory=dict)
 
-    def build(self, schema: Any, depth: int = 0) -> Any:
-        if depth > _MAX_DEPTH:
-            return self._named(f"too_deep_{len(self.made)}", 0, lambda: dict(_TOO_DEEP))
+    def make(self, schema: Any, depth: int = 0) -> Read:
         base, schema = _parts(schema, self.names)
+        if depth > _MAX_DEPTH and base != "null":
+            return _too_deep
         match base:
             case "union":
-                return self._union(schema, depth)
+                branches = [self.make(branch, depth + 1) for branch in schema]
+                return _union(branches, is_tagged=len(_branches(schema)) > 1)
             case "array":
-                items = self.build(schema["items"], depth + 1)
-                if self._is_empty(schema["items"]):
-                    # A few bytes would be billions of items.
-                    raise Unparsable("items without bytes")
-                return {"type": "array", "items": items}
+                return _items(self.make(schema["items"], depth + 1))
             case "map":
-                return {"type": "map", "values": self.build(schema["values"], depth + 1)}
-            case "record" | "error":
-                return self._named(schema["name"], depth, partial(self._record, schema, depth))
+                return _map(self.make(schema["values"], depth + 1))
             case "enum":
-                symbols = schema["symbols"]
-                return self._named(schema["name"], 0, lambda: {"type": "enum", "symbols": symbols})
+                return _enum(schema["symbols"])
             case "fixed":
-                size = schema["size"]
-                return self._named(schema["name"], 0, lambda: {"type": "fixed", "size": size})
-        return base
+                return partial(_sized, schema["size"])
+            case "record" | "error":
+                own = schema["name"], depth
+                if own not in self.made:
+                    parts = [(p["name"], self.make(p["type"], depth + 1)) for p in schema["fields"]]
+                    self.made[own] = _record(parts)
+                return self.made[own]
+        return _PRIMITIVES[base]
 
-    def _record(self, schema: Any, depth: int) -> Any:
-        fields = [
-            {"name": part["name"], "type": self.build(part["type"], depth + 1)}
-            for part in schema["fields"]
-        ]
-        return {"type": "record", "fields": fields}
 
-    def _union(self, union: list[Any], depth: int) -> Any:
-        branches = _branches(union)
-        if len(branches) == 1:
-            return ["null" if b not in branches else self.build(b, depth + 1) for b in union]
-        # A record with one field has the bytes of the field.
-        wrapped: list[Any] = []
-        position = 0
-        for branch in union:
-            if branch not in branches:
-                wrapped.append("null")
-                continue
-            fields = [{"name": f"_{position}", "type": self.build(branch, depth + 1)}]
-            name = f"branch_{len(self.made)}_{position}"
-            self.made[name, depth] = name
-            wrapped.append({"type": "record", "name": name, "fields": fields})
-            position += 1
-        return wrapped
+class _Record:
+    """A record of the schema: how to read its bytes, and how to convert its fields."""
 
-    def _named(self, name: str, depth: int, make: Callable[[], Any]) -> Any:
-        """The type, or its name if it was made before."""
-        if (name, depth) in self.made:
-            return self.made[name, depth]
-        own = self.made[name, depth] = f"type_{len(self.made)}"
-        return {**make(), "name": own}
-
-    def _is_empty(self, schema: Any, seen: tuple[str, ...] = ()) -> bool:
-        """Whether a value has no bytes."""
-        base, schema = _parts(schema, self.names)
-        if base == "record" and schema["name"] not in seen:
-            inner = (*seen, schema["name"])
-            return all(self._is_empty(part["type"], inner) for part in schema["fields"])
-        return base == "null" or (base == "fixed" and schema["size"] == 0)
+    def __init__(self, schema: Any, row: pa.Schema, readers: _Readers) -> None:
+        fields = {part["name"]: part["type"] for part in schema["fields"]}
+        self.name: str = schema["name"]
+        self.read = readers.make(schema)
+        self.converts = {
+            part.name: _resolve(fields[part.name], part.type, readers.names)
+            for part in row
+            if part.name in fields
+        }
+        self.unknown = {name: of for name, of in fields.items() if name not in row.names}
 
 
 class AvroReader:
-    """Decodes the records of an Avro schema.
+    """Decodes the records of an Avro schema: of a record, or a union with records.
 
     Raises
     ------
     Exception
-        The schema is not one of a record, or cannot be parsed.
+        The schema has no record at its top, or cannot be parsed.
     """
 
     unparsable = "unparsable_avro"
@@ -151,43 +297,64 @@ class AvroReader:
         """Parse the schema and resolve its fields."""
         names: dict[str, Any] = {}
         for text in (*written.references.values(), written.text):
-            parsed = fastavro.parse_schema(json.loads(text), names, _ignore_default_error=True)
-        base, schema = _parts(parsed, names)
-        if base != "record":
-            raise Unparsable(base)
+            parsed = fastavro.parse_schema(_complete(json.loads(text)), names)
+        readers = _Readers(names)
         self._names = names
-        self._schema = fastavro.parse_schema(_Plain(names).build(schema))
-        fields = {part["name"]: part["type"] for part in schema["fields"]}
-        self._convert = {
-            part.name: _resolve(fields[part.name], part.type, names)
-            for part in row
-            if part.name in fields
-        }
-        self._unknown = {name: of for name, of in fields.items() if name not in row.names}
+        self._is_union = isinstance(parsed, list)
+        branches = [_parts(branch, names) for branch in (parsed if self._is_union else [parsed])]
+        self._records = [
+            _Record(schema, row, readers) if base in ("record", "error") else None
+            for base, schema in branches
+        ]
+        if not any(self._records):
+            raise Unparsable(branches[0][0] if branches else "an empty union")
 
-    def parse(self, payload: bytes) -> dict[str, Any]:
-        """The record."""
-        file = io.BytesIO(payload)
-        record: Any = fastavro.schemaless_reader(file, self._schema, None)
-        if file.tell() < len(payload):
+    def parse(self, payload: bytes) -> tuple[_Record, dict[str, Any]]:
+        """The record, and which one of the schema it is."""
+        number, at = _index(payload, 0, len(self._records)) if self._is_union else (0, 0)
+        described = self._records[number]
+        if described is None:
+            raise Unparsable("a value that is not a record")
+        record, at = described.read(payload, at)
+        if at < len(payload):
             raise Unparsable("bytes behind the record")
-        return record  # type: ignore[no-any-return]
+        return described, record
+
+    def name(self, record: tuple[_Record, Any]) -> str:
+        """The full name of the record."""
+        return record[0].name
 
     def column(self, records: Sequence[Any], name: str, default: Any) -> tuple[list[Any], Convert]:
-        """The values of a field."""
-        if name not in self._convert:
-            return [default] * len(records), None
-        return [record[name] for record in records], self._convert[name]
+        """The values of a field. Those of a union are converted where they are read."""
+        if self._is_union:
 
-    def unknown(self, record: Any) -> str | None:
+            def read(record: tuple[_Record, Any]) -> Any:
+                described, values = record
+                if name not in described.converts:
+                    return default
+                convert = registered.within(described.converts[name], nullable=True)
+                return values[name] if convert is None else convert(values[name])
+
+            return list(records), read
+        [described] = self._records
+        assert described is not None
+        if name not in described.converts:
+            return [default] * len(records), None
+        return [values[name] for _, values in records], described.converts[name]
+
+    def unknown(self, record: tuple[_Record, Any]) -> str | None:
         """The fields that the reader lacks."""
-        if not self._unknown:
+        described, values = record
+        if not described.unknown:
             return None
-        values = {
-            name: _to_json(record[name], schema, self._names)
-            for name, schema in self._unknown.items()
-        }
-        return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+        found: dict[str, Any] = {}
+        without_text = []
+        for name, schema in described.unknown.items():
+            try:
+                found[name] = _to_json(values[name], schema, self._names)
+            except Unfit:
+                without_text.append(name)
+        return registered.unknown_json(found, without_text)
 
 
 def _resolve(schema: Any, dtype: pa.DataType, names: dict[str, Any]) -> Convert:
@@ -220,21 +387,23 @@ def _resolve(schema: Any, dtype: pa.DataType, names: dict[str, Any]) -> Convert:
         case "array" if types.is_list(dtype):
             return registered.in_list(_resolve(schema["items"], dtype.value_type, names), dtype)
         case "map" if types.is_map(dtype):
-            return registered.in_map(_resolve(schema["values"], dtype.item_type, names), dtype)
+            to_key = registered.from_text(dtype.key_type)
+            values = _resolve(schema["values"], dtype.item_type, names)
+            return registered.in_map(values, dtype, to_key)
         case "record" if types.is_struct(dtype):
             return _resolve_record(schema, dtype, names)
     return refuse
 
 
 def _resolve_union(union: list[Any], dtype: pa.DataType, names: dict[str, Any]) -> Convert:
-    branches = [_resolve(branch, dtype, names) for branch in _branches(union)]
+    branches = _branches(union)
     if len(branches) == 1:
-        return branches[0]
-    by_name = {f"_{n}": convert for n, convert in enumerate(branches)}
+        return _resolve(branches[0], dtype, names)
+    converts = [_resolve(branch, dtype, names) for branch in union]
 
-    def convert(value: dict[str, Any]) -> Any:
-        [(name, inner)] = value.items()
-        convert = by_name[name]
+    def convert(value: tuple[int, Any]) -> Any:
+        number, inner = value
+        convert = converts[number]
         return inner if convert is None else convert(inner)
 
     return convert
@@ -271,14 +440,14 @@ def _to_json(value: Any, schema: Any, names: dict[str, Any]) -> Any:
             branches = _branches(schema)
             if len(branches) == 1:
                 return _to_json(value, branches[0], names)
-            [(name, inner)] = value.items()
-            return _to_json(inner, branches[int(name[1:])], names)
+            number, inner = value
+            return _to_json(inner, schema[number], names)
         case "int" | "long" if (base, logical) in _TIMES:
             return _time_text(value, logical)
         case "float" | "double":
             return value if math.isfinite(value) else json.dumps(value)
         case "bytes" | "fixed" if logical == "decimal":
-            return f"{registered.to_decimal(value, schema.get('scale', 0)):f}"
+            return registered.decimal_text(value, schema.get("scale", 0))
         case "bytes" | "fixed":
             return base64.b64encode(value).decode()
         case "array":
@@ -293,6 +462,17 @@ def _to_json(value: Any, schema: Any, names: dict[str, Any]) -> Any:
 
 
 def _time_text(value: int, logical: str) -> str | int:
-    """A time in ISO 8601; the number, if no text has its year."""
-    text = pa.scalar(value, _ARROW_TYPES[logical]).cast(pa.string()).as_py()
-    return value if "out of range" in text else text.replace(" ", "T")
+    """A time in ISO 8601; the number, if no text of four digits has its year, or no day has its time."""
+    unit = _UNITS[logical.rpartition("-")[2]]
+    seconds, _ = divmod(value * 86_400 if unit == "D" else value, _PER_SECOND[unit])
+    is_time = logical.startswith("time-")
+    if not (
+        0 <= seconds < 86_400
+        if is_time
+        else registered.FIRST_SECOND <= seconds <= registered.LAST_SECOND
+    ):
+        return value
+    text = str(np.int64(value).astype(f"datetime64[{unit}]"))
+    if is_time:
+        return text.partition("T")[2]
+    return text + "Z" if logical.startswith("timestamp") else text

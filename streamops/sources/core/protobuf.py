@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping, Sequence
-from datetime import date
+from collections.abc import Callable, Sequence
+from datetime import date, time
 from operator import attrgetter
 from typing import Any
 
@@ -81,22 +81,50 @@ class ProtobufReader:
 
         return list(records), read
 
+    def name(self, record: tuple[_Message, Any]) -> str:
+        """The full name of the message."""
+        return record[0].name
+
     def unknown(self, record: tuple[_Message, Any]) -> str | None:
         """The fields that the reader lacks, in Protobuf's mapping to JSON."""
         described, message = record
         if not described.unknown:
             return None
-        found = json_format.MessageToDict(
+        without_text: list[str] = []
+        try:
+            found = self._to_json(message)
+        # Its library raises many types for what has no text.
+        except Exception:
+            found, without_text = self._to_json_one_by_one(described, message)
+        return registered.unknown_json(
+            {n: v for n, v in found.items() if n in described.unknown}, without_text
+        )
+
+    def _to_json(self, message: Any) -> dict[str, Any]:
+        found: dict[str, Any] = json_format.MessageToDict(
             message,
             preserving_proto_field_name=True,
             always_print_fields_with_no_presence=True,
             descriptor_pool=self._pool,
         )
-        return json.dumps(
-            {n: v for n, v in found.items() if n in described.unknown},
-            ensure_ascii=False,
-            separators=(",", ":"),
-        )
+        return found
+
+    def _to_json_one_by_one(
+        self, described: _Message, message: Any
+    ) -> tuple[dict[str, Any], list[str]]:
+        """The fields that have a text, and the names of the others."""
+        found: dict[str, Any] = {}
+        without_text = []
+        for name in sorted(described.unknown):
+            one = described.make()
+            one.CopyFrom(message)
+            for other in described.names - {name}:
+                one.ClearField(other)
+            try:
+                found |= {n: v for n, v in self._to_json(one).items() if n == name}
+            except Exception:
+                without_text.append(name)
+        return found, without_text
 
 
 class _Message:
@@ -106,7 +134,9 @@ class _Message:
         self.make: Any = message_factory.GetMessageClass(described)
         names = described.fields_by_name
         self.fields = {p.name: _read_field(names[p.name], p.type) for p in row if p.name in names}
-        self.unknown = frozenset(names) - frozenset(row.names)
+        self.name: str = described.full_name
+        self.names = frozenset(names)
+        self.unknown = self.names - frozenset(row.names)
 
 
 def _read_indexes(payload: bytes) -> tuple[tuple[int, ...], int]:
@@ -140,7 +170,9 @@ def _read_indexes(payload: bytes) -> tuple[tuple[int, ...], int]:
 def _read_field(field: FieldDescriptor, dtype: pa.DataType) -> Callable[[Any], Any]:
     """How to read a field of a message as a type of the reader; None where it is absent."""
     name = field.name
-    if field.is_repeated:
+    if isinstance(
+        field.default_value, list
+    ):  # Protobuf 5 lacks `is_repeated`, and 7 warns of `label`
         return _read_repeated(field, dtype)
     convert = _resolve(field, dtype)
     if not field.has_presence:
@@ -164,18 +196,14 @@ def _read_repeated(field: FieldDescriptor, dtype: pa.DataType) -> Callable[[Any]
     if entry is not None and entry.GetOptions().map_entry:
         if types.is_map(dtype):
             key, value = entry.fields_by_name["key"], entry.fields_by_name["value"]
-            convert = registered.in_map(_resolve(value, dtype.item_type), dtype)
-            if key.type != _TYPES.TYPE_STRING:
-                return lambda message: convert(_with_text_keys(getattr(message, name)))
+            # As keys of text, others have the text that they have in JSON.
+            is_text = key.type != _TYPES.TYPE_STRING and types.is_string(dtype.key_type)
+            to_key = json.dumps if is_text else _resolve(key, dtype.key_type)
+            convert = registered.in_map(_resolve(value, dtype.item_type), dtype, to_key)
     elif types.is_list(dtype):
         # A list of its own, because Arrow takes no other sequences.
         convert = registered.in_list(_resolve(field, dtype.value_type), dtype) or list
     return lambda message: convert(getattr(message, name))
-
-
-def _with_text_keys(items: Mapping[Any, Any]) -> dict[str, Any]:
-    """The map, with the text that its keys have in JSON."""
-    return {json.dumps(key): value for key, value in items.items()}
 
 
 def _resolve(field: FieldDescriptor, dtype: pa.DataType) -> Convert:
@@ -228,10 +256,23 @@ def _checked(read: Callable[[Any], Any], nullable: bool) -> Callable[[Any], Any]
 
 
 def _micros(message: Any) -> int:
-    """The microseconds of a Timestamp or a Duration."""
-    if abs(message.nanos) > _NANOS - 1 or message.nanos % 1_000:
+    return registered.divided(1_000)(int(message.seconds * registered.NANOS + message.nanos))
+
+
+def _instant(message: Any) -> int:
+    """The microseconds of a Timestamp, which is in the years 1 to 9999."""
+    is_second = registered.FIRST_SECOND <= message.seconds <= registered.LAST_SECOND
+    if not is_second or not 0 <= message.nanos < registered.NANOS:
         refuse(message)
-    return int(message.seconds * 1_000_000 + message.nanos // 1_000)
+    return _micros(message)
+
+
+def _duration(message: Any) -> int:
+    """The microseconds of a Duration, of at most 10,000 years and with one sign."""
+    seconds, nanos = message.seconds, message.nanos
+    if abs(seconds) > _MAX_SECONDS or abs(nanos) >= registered.NANOS or seconds * nanos < 0:
+        refuse(message)
+    return _micros(message)
 
 
 def _days(message: Any) -> date:
@@ -241,17 +282,16 @@ def _days(message: Any) -> date:
 
 def _time_of_day(message: Any) -> int:
     """The nanoseconds of a TimeOfDay."""
-    seconds = (message.hours * 60 + message.minutes) * 60 + message.seconds
-    if not 0 <= seconds < _SECONDS_OF_DAY or not 0 <= message.nanos < _NANOS:
-        refuse(message)
-    return registered.divided(1_000)(seconds * _NANOS + message.nanos) * 1_000
+    micros = registered.divided(1_000)(message.nanos)
+    found = time(message.hours, message.minutes, message.seconds, micros)
+    seconds = (found.hour * 60 + found.minute) * 60 + found.second
+    return seconds * registered.NANOS + micros * 1_000
 
 
-_NANOS = 1_000_000_000
-_SECONDS_OF_DAY = 86_400
+_MAX_SECONDS = 315_576_000_000
 _WELL_KNOWN: dict[str, tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]]] = {
-    "google.protobuf.Timestamp": (registered.is_instant, _micros),
-    "google.protobuf.Duration": (pa.types.is_duration, _micros),
+    "google.protobuf.Timestamp": (registered.is_instant, _instant),
+    "google.protobuf.Duration": (pa.types.is_duration, _duration),
     "google.type.Date": (pa.types.is_date32, _days),
     "google.type.TimeOfDay": (pa.types.is_time64, _time_of_day),
     "confluent.type.Decimal": (

@@ -6,9 +6,10 @@ id are decoded together, by a reader that is built once per schema.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Context, Decimal
+from decimal import Decimal
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -20,7 +21,12 @@ Convert = Callable[[Any], Any] | None
 
 HEADER_BYTES = 5
 MAX_PRECISION = 76
-_EXACT = Context(prec=200)
+WITHOUT_TEXT = "$without_text"
+"""The member of ``unknown`` that lists fields. No field of Avro or Protobuf has a name with a dollar."""
+FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
+"""The first and the last second of the years 1 to 9999."""
+SECONDS_OF_DAY = 86_400
+NANOS = 1_000_000_000
 _MAX_DECIMAL_BYTES = 64
 
 
@@ -63,8 +69,14 @@ class Reader(Protocol):
     def column(self, records: Sequence[Any], name: str, default: Any) -> tuple[list[Any], Convert]:
         """The values of a field and how to convert them; the default where the writer lacks it."""
 
+    def name(self, record: Any) -> str:
+        """The full name of the record in its schema, which may have several."""
+
     def unknown(self, record: Any) -> str | None:
-        """The fields of the record that the reader lacks, as JSON; None if there are none."""
+        """The fields of the record that the reader lacks, as JSON; None if there are none.
+
+        It names the fields that have no text in JSON. They are no reason to reject the record.
+        """
 
 
 Lookup = Callable[[int], Reader | str | None]
@@ -77,11 +89,13 @@ def refuse(value: Any) -> NoReturn:
 
 
 def from_int(dtype: pa.DataType) -> Convert:
-    """An integer as an integer, a float or a decimal; Arrow refuses one that does not fit."""
+    """An integer as an integer, a float or a decimal that is equal; Arrow refuses one that does not fit."""
     types = pa.types
-    if types.is_integer(dtype) or types.is_floating(dtype) or types.is_decimal(dtype):
-        return None
-    return refuse
+    if types.is_floating(dtype):
+        # Arrow refuses all beyond 2**53, also those that a float has.
+        to_float = np.float32 if types.is_float32(dtype) else float
+        return lambda value: float(value) if int(to_float(value)) == value else refuse(value)
+    return None if types.is_integer(dtype) or types.is_decimal(dtype) else refuse
 
 
 def from_float(dtype: pa.DataType, *, is_single: bool) -> Convert:
@@ -98,10 +112,29 @@ def from_text(dtype: pa.DataType) -> Convert:
 
 def to_decimal(unscaled: bytes, scale: int) -> Decimal:
     """The decimal of an unscaled value in two's complement."""
-    if len(unscaled) > _MAX_DECIMAL_BYTES or abs(scale) > MAX_PRECISION:
+    if abs(scale) > MAX_PRECISION:
+        refuse(unscaled)
+    return _to_any_decimal(unscaled, scale)
+
+
+def decimal_text(unscaled: bytes, scale: int) -> str:
+    """The decimal with all digits; with an exponent, if no column has its scale."""
+    value = _to_any_decimal(unscaled, scale)
+    return f"{value:f}" if abs(scale) <= MAX_PRECISION else f"{value:E}"
+
+
+def _to_any_decimal(unscaled: bytes, scale: int) -> Decimal:
+    if len(unscaled) > _MAX_DECIMAL_BYTES:
         refuse(unscaled)
     value = Decimal(int.from_bytes(unscaled, "big", signed=True))
-    return value.scaleb(-scale, _EXACT)
+    sign, digits, _ = value.as_tuple()
+    return Decimal((sign, digits, -scale))
+
+
+def unknown_json(found: Mapping[str, Any], without_text: Sequence[str]) -> str:
+    """The fields that the reader lacks, and the names of those that have no text in JSON."""
+    named = {WITHOUT_TEXT: list(without_text)} if without_text else {}
+    return json.dumps({**found, **named}, ensure_ascii=False, separators=(",", ":"))
 
 
 def is_instant(dtype: pa.DataType) -> bool:
@@ -117,6 +150,15 @@ def is_local(dtype: pa.DataType) -> bool:
 def times(factor: int) -> Convert:
     """A number of a coarser unit."""
     return None if factor == 1 else lambda value: value * factor
+
+
+def time_of_day(factor: int) -> Callable[[int], int]:
+    """The nanoseconds of a time of day, of a number of a coarser unit."""
+
+    def convert(value: int) -> int:
+        return value * factor if 0 <= value * factor < SECONDS_OF_DAY * NANOS else refuse(value)
+
+    return convert
 
 
 def divided(divisor: int) -> Callable[[int], int]:
@@ -144,12 +186,17 @@ def in_list(convert: Convert, dtype: pa.ListType) -> Convert:
     return None if inner is None else lambda values: [inner(value) for value in values]
 
 
-def in_map(convert: Convert, dtype: pa.MapType) -> Callable[[Any], Any]:
-    """A map with text as keys."""
-    inner = within(convert, dtype.item_field.nullable)
-    if inner is None:
-        return lambda values: list(values.items())
-    return lambda values: [(key, inner(value)) for key, value in values.items()]
+def in_map(
+    convert: Convert, dtype: pa.MapType, to_key: Convert = None
+) -> Callable[[Any], list[tuple[Any, Any]]]:
+    """A map of values."""
+    inner = within(convert, dtype.item_field.nullable) or _same
+    to_key = to_key or _same
+    return lambda values: [(to_key(key), inner(value)) for key, value in values.items()]
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _require(value: Any) -> Any:
@@ -190,7 +237,7 @@ class Decoder:
         StructArray
             For each value: ``c0``, ``c1``, ... (the columns) · ``reason``: string, for which it is
             rejected · ``schema_id``: int · ``is_json``: bool, if the columns are still to be read
-            behind the header · ``unknown``: string.
+            behind the header · ``unknown``, ``record``: string.
         """
         if pa.types.is_large_binary(values.type):
             values = values.cast(pa.binary())
@@ -216,7 +263,7 @@ class Decoder:
         """The type of the result."""
         columns = [(f"c{n}", part.type) for n, part in enumerate(self.row)]
         others = [("reason", pa.string()), ("schema_id", pa.int32()), ("is_json", pa.bool_())]
-        return pa.struct([*columns, *others, ("unknown", pa.string())])
+        return pa.struct([*columns, *others, ("unknown", pa.string()), ("record", pa.string())])
 
     def _decode_group(self, header: bytes | None, values: pa.Array) -> pa.StructArray:
         """Decode values with the same header."""
@@ -240,13 +287,13 @@ class Decoder:
         return pa.StructArray.from_arrays(columns, fields=list(self.type))
 
     def _read(self, reader: Reader, number: int, payloads: Sequence[bytes]) -> pa.StructArray:
-        records, unknown = [], []
+        records = []
         reasons = np.full(len(payloads), None, dtype=object)
         for n, payload in enumerate(payloads):
             try:
-                record = reader.parse(payload)
-                unknown.append(reader.unknown(record) if self.keeps_unknown else None)
-                records.append(record)
+                records.append(reader.parse(payload))
+            except MemoryError:  # of the worker, and not of the record
+                raise
             # Libraries raise many types for bytes that somebody else wrote.
             except Exception:
                 reasons[n] = reader.unparsable
@@ -272,9 +319,15 @@ class Decoder:
             pa.repeat(pa.scalar(number, pa.int32()), len(payloads)),
             pa.repeat(pa.scalar(False), len(payloads)),
         ]
-        columns.append(pa.array(unknown, pa.string()))
-        *spread_columns, others = [column.take(at) for column in columns]
-        return pa.StructArray.from_arrays([*spread_columns, *facts, others], fields=list(self.type))
+        unknown = map(reader.unknown, records) if self.keeps_unknown else [None] * len(records)
+        columns += [
+            pa.array(unknown, pa.string()),
+            pa.array(map(reader.name, records), pa.string()),
+        ]
+        *spread_columns, others, names = [column.take(at) for column in columns]
+        return pa.StructArray.from_arrays(
+            [*spread_columns, *facts, others, names], fields=list(self.type)
+        )
 
 
 def build(values: list[Any], convert: Convert, dtype: pa.DataType) -> tuple[pa.Array, Any]:
