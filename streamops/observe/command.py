@@ -65,11 +65,17 @@ def _load(name: str) -> Any:
     module, _, path = name.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+    module = module or ":"
     try:
         found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if not f"{module}.".startswith(f"{error.name}."):
+            raise  # the job is there, and lacks a package
+        raise conditions.JOB_NOT_FOUND.error(got=f"{name}: {error}") from error
+    try:
         for part in path.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
+    except AttributeError as error:
         raise conditions.JOB_NOT_FOUND.error(got=f"{name}: {error}") from error
     return found
 

@@ -113,16 +113,17 @@ def find_operator(
     require_state_reader()
     rows = spark.read.format("state-metadata").load(path).select("operatorId").collect()
     known = sorted({int(row[0]) for row in rows})
-    found = []
+    found, unread = [], []
     for number in known:
         if isinstance(operator, int) and number != operator:
             continue
         try:
             rows_, _ = read_rows(spark, path, number, batch)
             row = rows_.select("shard", "blob").first()
-        except CheckpointError:
+        except CheckpointError as error:
             if isinstance(operator, int):
                 raise
+            unread.append(f"operator {number} was not read: {error.code}")
             continue
         if row is None:
             continue
@@ -134,7 +135,9 @@ def find_operator(
     if isinstance(operator, int) and operator in known:
         raise conditions.NO_STATE.error(where=path, got=f"operator {operator} without a shard")
     raise conditions.UNKNOWN_OPERATOR.error(
-        where=path, known=known, got=f"operator={operator!r}, of which there are {len(found)}"
+        where=path,
+        known=known,
+        got="; ".join([f"operator={operator!r}, of which there are {len(found)}", *unread]),
     )
 
 

@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 
 from streamops.__main__ import main
+from streamops.errors import SpecError
+from streamops.observe.command import _load
 from streamops.testing import at
 from tests.observe.test_explain import simulate, table, tumbling
 
@@ -93,3 +95,22 @@ def test_values_have_the_type_of_the_column(type_: pa.DataType, text: str, value
     from streamops.observe.command import _convert
 
     assert _convert(text, "k", type_) == value
+
+
+def test_a_job_that_fails_to_load_is_not_one_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its module raises is shown, and not that there is no such object."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, text, error in (
+        ("job_lacks", "import no_such_package_of_it", ModuleNotFoundError),
+        ("job_value", "int('x')", ValueError),
+        ("job_attribute", "''.nothing", AttributeError),
+    ):
+        (tmp_path / f"{name}.py").write_text(text)
+        with pytest.raises(error):
+            _load(f"{name}:operator")
+    for name in ("job_missing:x", "job_missing.deep:x", ":x", ""):
+        with pytest.raises(SpecError, match="no such object"):
+            _load(name)

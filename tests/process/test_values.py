@@ -258,3 +258,25 @@ def test_output_before_the_first_row_has_no_event_time() -> None:
         yielded(process.per_key(early, output="v bigint", **TIMED), [ROWS])
     assert caught.value.code == "FUNCTION_RESULT"
     assert yielded(process.per_key(early, by="k", output="v bigint"), [ROWS]) == [0, 1, 2, 3]
+
+
+class Counting(dict[str, int]):
+    """A mapping whose code raises KeyError."""
+
+    def items(self) -> Any:
+        raise KeyError("of the value")
+
+
+def test_an_error_of_a_value_is_not_one_of_the_state() -> None:
+    """The value is assigned to a field that there is."""
+
+    def assign(key: Any, rows: Iterator[Any], state: Any) -> Iterator[Any]:
+        state.m = Counting(a=1)
+        yield from ()
+
+    operator = process.per_key(
+        assign, state="m map<string,int>", initial={"m": {}}, output="n int", **TIMED
+    )
+    with pytest.raises(FunctionError) as failed:
+        replay(operator, [[{"k": "a", "ts": at(0)}]], flush=True)
+    assert "raised KeyError" in str(failed.value)

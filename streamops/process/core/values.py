@@ -231,10 +231,11 @@ def state_type(fields: tuple[pa.Field, ...]) -> Any:
     def set_field(state: Any, name: str, value: Any) -> None:
         try:
             convert, store = assign[name]
-            store(state, convert(value))
         except KeyError:
             message = f"the state has no field {name!r}"
             raise AttributeError(message) from None
+        try:
+            store(state, convert(value))
         except Refused as error:
             field = fields[names.index(name)]
             raise value_error(error, field, what="state") from None
