@@ -176,7 +176,9 @@ def max(column: str) -> Aggregate:
 def variance(column: str) -> Aggregate:
     """Sample variance, ``double``; null for fewer than two values, NaN if one is NaN or infinite.
 
-    Numerically stable: values far from zero lose no digits to cancellation.
+    Numerically stable: values far from zero lose no digits to cancellation. Each value is a double before
+    that, as in Spark: integers beyond 2^53 and long decimals are rounded. Subtract a constant before, if
+    they differ in their last digits only.
 
     References
     ----------

@@ -159,6 +159,29 @@ def test_a_change_with_a_null_in_its_sequence_is_retained_and_replaces_nothing(
     assert sorted(row["id"] for row in left.collect()) == [2, 3]
 
 
+def test_below_a_delete_only_one_that_a_later_change_needs_is_retained(spark: SparkSession) -> None:
+    rows = [
+        (1, "a", "insert", None),
+        (2, "a", "delete", None),  # the last one, within retention: nothing is read from below it
+        (3, "b", "insert", None),
+        (4, "b", "delete", None),  # `v` of the update is what this says: none
+        (5, "b", "update_postimage", ["v"]),
+        (6, "c", "delete", None),
+        (7, "c", "insert", None),  # has all values
+        (8, "c", "update_postimage", ["v"]),
+        (9, "d", "insert", None),
+        (100, "d", "insert", None),
+    ]
+    frame = spark.createDataFrame(
+        [(*row, 1) for row in rows],
+        "id long, k string, _change_type string, _unavailable array<string>, v int",
+    )
+    for retention, expected in ((100, [2, 4, 5, 7, 8, 100]), (1, [4, 5, 7, 8, 100])):
+        compacting = changes.compact("k", sequence="id", retention=retention)
+        retained = [row["id"] for row in frame.transform(compacting).orderBy("id").collect()]
+        assert retained == expected
+
+
 def test_tombstones_are_removed_with_their_delete(spark: SparkSession) -> None:
     rows = [
         (1, "a", "insert", 1, None),

@@ -362,8 +362,8 @@ def _weighted_sums(spec: OverSpec, known: _Known, at: int) -> _Average:
 
     The mean is the sum of ``x * 2**(t / half_life)``, divided by that of the weights. To fit into a double,
     the weights are relative to the start of a period of 128 half-lives. Each period has its own sums, to
-    which those of the period before with a value are carried over. Values before that weigh less than
-    ``2**-128``.
+    which those of the period before with a value are carried over. Finite values before that weigh less
+    than ``2**-128``.
     """
     of = spec.averages[at]
     assert of.length is not None
@@ -399,7 +399,13 @@ def _weighted_sums(spec: OverSpec, known: _Known, at: int) -> _Average:
         carried = []
         for total, so_far in zip(own, sums[2:], strict=True):
             carry = np.where(goes_on, np.ldexp(total[starts - 1], decay), 0.0)
-            carry = np.where(is_sum[starts], so_far[adds[starts]], carry)
+            before = np.where(is_sum[starts], so_far[adds[starts]], 0.0)
+            # NaN and infinities have no weight that fades: they go through all later periods.
+            lasting = before + total[starts + sizes - 1]
+            lasting = np.where(np.isfinite(lasting), 0.0, lasting)
+            (stays,) = _accumulate([lasting], np.flatnonzero(~goes_on))
+            carry += np.where(goes_on, np.roll(stays, 1), 0.0)
+            carry = np.where(is_sum[starts], before, carry)
             carried.append(np.repeat(carry, sizes))
     # A row without a value has the sums of the row before, unless it is behind a gap.
     added = np.zeros(len(times), np.int64)
