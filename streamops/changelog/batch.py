@@ -28,7 +28,7 @@ from streamops.kernel.groups import (
     pair_codes,
     running_max,
 )
-from streamops.kernel.hashing import xxhash64
+from streamops.kernel.hashing import digests
 from streamops.kernel.ordering import ranks
 from streamops.kernel.versions import table_of
 
@@ -294,7 +294,7 @@ def over_limit(spec: KeyedTable, keys: Sequence[pa.Array], stored: int) -> Mask:
             limit=spec.limit, got=f"{stored + count:,} keys in one shard"
         )
     # By hash, so that the choice does not depend on the order of arrival.
-    out[np.argsort(xxhash64(keys), kind="stable")[room:]] = True
+    out[np.argsort(digests(keys), kind="stable")[room:]] = True
     return out
 
 

@@ -71,7 +71,7 @@ def apply(
     surrogate : str, optional
         With "intervals": a column for an identifier of each interval, 32 hexadecimal digits that are
         computed from the key and ``valid_from``. It is the same in each run, for facts that refer to a
-        version of a row.
+        version of a row. A checkpoint of an earlier version goes on with those that it gave to nested keys.
     snapshots : "below_log" or "by_sequence"
         Whether rows of a snapshot are below every change of the log, or only below later ones.
     ignore_nulls : bool

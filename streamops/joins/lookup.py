@@ -22,6 +22,7 @@ from streamops.joins.core.join_spec import (
 )
 from streamops.kernel.columns import fix_types, key_codes
 from streamops.kernel.errors import located
+from streamops.kernel.formatted import format_rows
 from streamops.kernel.groups import Groups
 from streamops.kernel.parameters import (
     refuse_type,
@@ -261,7 +262,7 @@ def _refuse_duplicates(entries: pa.Table, keys: list[str]) -> None:
     groups, firsts = Groups.of(key_codes([entries.column(name) for name in keys], len(entries)))
     if groups.count < len(entries):
         repeated = firsts[groups.sizes() > 1][:3]
-        examples = entries.select(keys).take(pa.array(repeated)).to_pylist()
+        examples = format_rows(entries.select(keys).take(pa.array(repeated)))
         raise conditions.KEY_NOT_UNIQUE.error(
             keys=keys, got=f"{len(entries) - groups.count} rows too many, for example of {examples}"
         )

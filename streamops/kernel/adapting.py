@@ -65,6 +65,8 @@ def _no_longer(stored: Identity, wanted: Identity) -> bool:
 
 ACCEPTED: Mapping[str, Mapping[str, Accepts]] = {
     **BY_LAYOUT,
+    "changes.intervals": {"digests": _always},
+    "sketches.seen": {"digests": _always},
     "windows.grid": {
         **_AGGREGATES,
         **_STRAGGLERS,

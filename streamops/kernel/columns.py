@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -306,8 +307,11 @@ def list_items(
     """
     is_map = pa.types.is_map(array.type)
     if is_map:
-        entry = pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])
-        array = array.cast(pa.list_(entry))
+        # Without a cast, which damages slices with a part of the null type.
+        entries = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
+        parts: dict[str, Any] = {"offset": array.offset, "children": [entries]}
+        own = array.buffers()[:2]
+        array = pa.Array.from_buffers(pa.list_(entries.type), len(array), own, **parts)
     lengths = np.asarray(pc.list_value_length(array).fill_null(0)).astype(np.int64)
     items = array.flatten()
     if is_map and by is not None and lengths.max(initial=0) > 1:

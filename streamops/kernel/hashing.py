@@ -7,11 +7,16 @@ Collet, "xxHash fast digest algorithm", 0.1.1), chained over the values of a row
 value is the seed of the next one, and a null leaves the hash unchanged. The bytes of a value are
 those of Spark's ``HashExpression``. All arithmetic is modulo 2^64: unsigned arrays of NumPy wrap
 around without a warning.
+
+So different rows have one hash by design: ``[1], [2, 3]`` and ``[1, 2], [3]``, or two rows whose null is
+in another field. It chooses shards, and makes the items of sketches that are exchanged with Spark. What
+identifies, compares or orders rows uses ``digests``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,18 +24,30 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel import conditions
-from streamops.kernel.columns import column_not_found, is_opaque, type_name
+from streamops.kernel.columns import (
+    column_not_found,
+    combine_chunks,
+    is_opaque,
+    list_items,
+    map_parts,
+    type_name,
+)
 from streamops.kernel.errors import located
 
 Bytes = npt.NDArray[np.uint8]
 Hashes = npt.NDArray[np.uint64]
 Positions = npt.NDArray[np.int64]
+Digests = Callable[..., npt.NDArray[np.int64]]
+"""``digests``, or ``xxhash64`` of earlier versions."""
 
 # The five primes of XXH64.
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
 _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 _M2 = np.uint32(0x5BD1E995)
 """The factor of MurmurHash2."""
+
+_NULL = np.uint64(0x6E756C6C6E756C6C)
+"""What a null adds to a seed, in the shape of a value."""
 
 # Rows per block: small enough for the temporaries to stay in the cache of the processor.
 _BLOCK = 1 << 15
@@ -78,30 +95,42 @@ def xxhash64(
     [-928762887014768240, -7001672635703045582]
     """
     assert columns, "a hash of no columns has no length"
-    running = np.full(len(columns[0]), seed % (1 << 64), np.uint64)
     for position, column in enumerate(columns):
-        assert len(column) == len(running), (len(column), len(running))
         with located(f"key column {position}"):
             require_hashable(column.type)
-        stop = 0
-        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-            for start in range(0, len(chunk), _BLOCK):
-                block = chunk.slice(start, _BLOCK)
-                rows = slice(stop, stop := stop + len(block))
-                running[rows] = _chain(block, running[rows])
-    return running.view(np.int64)
+    return chained(columns, seed).view(np.int64)
 
 
-def hex_digests(columns: Sequence[pa.Array]) -> pa.Array:
-    """Return 32 hexadecimal digits of each row: two hashes, of the values and of which are null.
+def digests(
+    columns: Sequence[pa.Array | pa.ChunkedArray], *, seed: int = 42
+) -> npt.NDArray[np.int64]:
+    """Return a digest of each row: equal rows have equal digests, and others different ones.
+
+    There must be at least one column, and all must have the same length. All types of Spark have digests.
+    Values are equal as in ``key_codes``, and the entries of a map have no order. The digests of two different
+    rows are equal with a probability of 2^-64. Without nulls, arrays and maps a row has the digest
+    ``xxhash64(columns...)``.
+
+    Examples
+    --------
+    >>> two = [pa.array([[1], [1, 2]]), pa.array([[2, 3], [3]])]
+    >>> len({*xxhash64(two).tolist()}), len({*digests(two).tolist()})
+    (1, 2)
+    """
+    columns = [sorted_maps(column) for column in columns]
+    return with_shapes(chained(columns, seed), columns, seed=seed)
+
+
+def hex_digests(columns: Sequence[pa.Array], *, by: Digests = digests) -> pa.Array:
+    """Return 32 hexadecimal digits of each row: two digests, of the values and of which are null.
 
     Examples
     --------
     >>> hex_digests([pa.array(["1", None]), pa.array([None, "1"])]).to_pylist()
-    ['f66eb2fe5520877c1902c57b3b5cd946', '138fadbe3bb9ffb5dbd96b26a52f9cca']
+    ['8516371f2e5bcf23d7c70ac9c8d15cfd', '93e08493e398e87688f0fe76965189a2']
     """
     hashed = [*columns, *(column.is_null() for column in columns)]
-    both = np.stack([xxhash64(hashed, seed=seed) for seed in (42, 43)], axis=1)
+    both = np.stack([by(hashed, seed=seed) for seed in (42, 43)], axis=1)
     digits = pa.py_buffer(both.astype(">i8").tobytes().hex().encode())
     offsets = pa.py_buffer(np.arange(len(both) + 1, dtype=np.int32) * 32)
     return pa.StringArray.from_buffers(len(both), offsets, digits)
@@ -151,12 +180,106 @@ def require_hashable(dtype: pa.DataType) -> None:
         require_hashable(dtype.field(position).type)
 
 
+def digest_version(types: Iterable[pa.DataType]) -> dict[str, int]:
+    """What the identity of a state says that has digests of values of these types.
+
+    Of nested values, earlier versions stored ``xxhash64``, without this mark.
+    """
+    return {} if all(map(_is_flat, types)) else {"digests": 2}
+
+
+def with_shapes(
+    hashes: Hashes, columns: Sequence[pa.Array | pa.ChunkedArray], *, seed: int = 42
+) -> npt.NDArray[np.int64]:
+    """Return the hashes of rows, mixed with the shapes of these rows.
+
+    A shape tells where nulls are and how long arrays are, at any depth. With it, the chained values of a row
+    are those of one row only. The shape is 0 without nulls and arrays.
+    """
+    shapes = np.zeros(len(hashes), np.uint64)
+    for position, column in enumerate(columns):
+        for block, rows in _blocks(column):
+            if block.null_count or not _is_flat(block.type):
+                shapes[rows] += _placed(_shapes(block, seed), np.uint64(position))
+    return np.where(shapes == 0, hashes, _hash_number(shapes, hashes)).view(np.int64)
+
+
+def sorted_maps(column: pa.Array | pa.ChunkedArray, *, by_key: bool = True) -> Any:
+    """Return the values with maps, at any depth, as lists of their entries, in an order of their keys."""
+    if not _has_map(column.type):
+        return column
+    array = combine_chunks(column)
+    if pa.types.is_map(array.type):
+        by = (lambda keys: digests([keys])) if by_key else None
+        lengths, entries = list_items(array, by=by)
+        offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int32())
+        array = pa.ListArray.from_arrays(offsets, entries, mask=array.is_null())
+    return map_parts(partial(sorted_maps, by_key=by_key), array)
+
+
+def _is_flat(dtype: pa.DataType) -> bool:
+    return not (pa.types.is_nested(dtype) or pa.types.is_dictionary(dtype))
+
+
+def _has_map(dtype: pa.DataType) -> bool:
+    parts = (dtype.field(at).type for at in range(dtype.num_fields))
+    return pa.types.is_map(dtype) or any(map(_has_map, parts))
+
+
+def _shapes(array: pa.Array, seed: int) -> Hashes:
+    """The shape of each value: 0 of one without nulls and arrays."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    shapes, dtype = np.zeros(len(array), np.uint64), array.type
+    if pa.types.is_struct(dtype):
+        for position in range(dtype.num_fields):
+            shapes += _placed(_shapes(array.field(position), seed), np.uint64(position))
+    elif pa.types.is_nested(dtype):
+        lengths, items = list_items(array)
+        ends = np.cumsum(lengths)
+        positions = np.arange(len(items)) - np.repeat(ends - lengths, lengths)
+        parts = _placed(_shapes(items, seed), positions.astype(np.uint64))
+        sums = np.append(np.zeros(1, np.uint64), parts).cumsum()
+        # The seed has a part in it, too, so that two digests of one value are independent.
+        shapes = _hash_number((lengths + seed).view(np.uint64), sums[ends] - sums[ends - lengths])
+    if array.null_count:
+        null = _avalanche(np.array([seed], np.uint64) + _NULL)
+        shapes = np.where(array.is_valid().to_numpy(zero_copy_only=False), shapes, null)
+    return shapes
+
+
+def _placed(shapes: Hashes, positions: Any) -> Hashes:
+    """The shapes of parts at these positions, to be added up; 0 of shape 0."""
+    if not shapes.any():
+        return shapes
+    return np.where(shapes == 0, shapes, _hash_number(shapes, np.zeros_like(shapes) + positions))
+
+
+def chained(columns: Sequence[pa.Array | pa.ChunkedArray], seed: int = 42) -> Hashes:
+    """Return the hash of the chained values of each row: ``xxhash64``, also of types that Spark does not hash."""
+    running = np.full(len(columns[0]), seed % (1 << 64), np.uint64)
+    for column in columns:
+        assert len(column) == len(running), (len(column), len(running))
+        for block, rows in _blocks(column):
+            running[rows] = _chain(block, running[rows])
+    return running
+
+
+def _blocks(column: pa.Array | pa.ChunkedArray) -> Iterator[tuple[pa.Array, slice]]:
+    """The values in blocks, and the rows of each of them."""
+    stop = 0
+    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+        for start in range(0, len(chunk), _BLOCK):
+            block = chunk.slice(start, _BLOCK)
+            yield block, slice(stop, stop := stop + len(block))
+
+
 def _chain(array: pa.Array, seeds: Hashes) -> Hashes:
     """Return the hashes of the values; the seed where the value is null."""
     if pa.types.is_dictionary(array.type):
         # Decoded first: the dictionary may contain a null, too.
         array = array.dictionary_decode()
-    hashes = _RULES[array.type.id](array, seeds)
+    hashes = _RULES.get(array.type.id, _fixed)(array, seeds)
     if array.null_count:
         return np.where(array.is_valid().to_numpy(zero_copy_only=False), hashes, seeds)
     return hashes
@@ -209,6 +332,15 @@ def _decimal(array: pa.Array, seeds: Hashes) -> Hashes:
     first = np.where(digits.any(axis=1), (digits != 0).argmax(axis=1), 15)
     first -= digits[rows, first] >> 7  # the sign needs a bit of its own
     return _hash_bytes(bytes_.ravel(), 16 * rows + first, 16 - first, seeds)
+
+
+def _fixed(array: pa.Array, seeds: Hashes) -> Hashes:
+    """Hash the bytes of values that Spark does not hash, such as intervals of months."""
+    size = array.type.bit_width // 8
+    bytes_ = _values(array, np.dtype((np.uint8, size)))
+    return _hash_bytes(
+        bytes_.ravel(), np.arange(len(array)) * size, np.full(len(array), size), seeds
+    )
 
 
 def _bytes(array: pa.Array, seeds: Hashes) -> Hashes:

@@ -68,7 +68,7 @@ class ByKey:
         merged = concat(tables)
         if not self.is_sorted or not len(merged):
             return merged
-        # Equal hashes are in the same shard, so a stable sort keeps the order of their rows.
+        # Equal hashes, also of different keys, are in the same shard, so a stable sort keeps the order of their rows.
         hashes = xxhash64([merged.column(n) for n in self.key_columns(identity, merged)])
         return take(merged, np.argsort(hashes, kind="stable"))
 

@@ -34,8 +34,7 @@ import pyarrow.fs as pafs
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.columns import integers, take
 from streamops.kernel.groups import Ids
-from streamops.kernel.hashing import xxhash64
-from streamops.kernel.ordering import is_comparable
+from streamops.kernel.hashing import digests
 from streamops.sinks import conditions, leftovers
 from streamops.sinks.core import matching
 from streamops.sinks.core.data_files import range_of, union_of
@@ -259,12 +258,11 @@ def _mark(rows: pa.Table, names: Sequence[str], role: int, **numbers: Any) -> pa
 def _by_hash(
     rows: pa.Table, names: Sequence[str], count: int, seed: int = 42
 ) -> Iterator[tuple[int, pa.Table]]:
-    """The rows by a hash of these columns, without those whose values have none, such as maps."""
-    columns = [rows.column(n) for n in names if is_comparable(rows.schema.field(n).type)]
-    if not columns or count == 1 or not len(rows):
+    """The rows by a digest of these columns."""
+    if not names or count == 1 or not len(rows):
         yield 0, rows
         return
-    codes = xxhash64(columns, seed=seed) % count
+    codes = digests([rows.column(n) for n in names], seed=seed) % count
     order = np.argsort(codes, kind="stable")
     for at in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
         yield int(codes[at[0]]), take(rows, at)

@@ -177,9 +177,9 @@ class PartitionedWrite:
         return in_groups(tables, names, size=_BYTES_PER_GROUP)
 
     def _delivery(self, counted: Counted | None = None, *, is_first: bool = False) -> Delivery:
-        rows, digest = (0, 0) if counted is None else (counted.rows, int(counted.digest))
+        rows, digests = (0, [0, 0]) if counted is None else (counted.rows, counted.digests.tolist())
         identity = self.taken.query, self.taken.run
-        return Delivery(*identity, self.batch, rows, digest, is_first)
+        return Delivery(*identity, self.batch, rows, digests[0], is_first, (), digests[1])
 
     def _has_batch(self, entry: Entry | None) -> bool:
         """Whether the partition has the micro-batch. Gaps are normal: not each one has rows for it."""

@@ -430,11 +430,12 @@ class Sink(BatchWriter):
 
     def _delivery(self, content: Content, batch_id: int, identity: Identity) -> Delivery:
         if isinstance(content, Receipts):
-            counted = content.rows, content.digest
+            rows, digests = content.rows, (content.digest, content.former_digest)
         else:
-            counted = content.num_rows, digest(content)
+            rows, digests = content.num_rows, digest(content)
         query, run, offsets = identity
-        return Delivery(query, run, batch_id, *counted, run not in self.session.runs, offsets)
+        is_first = run not in self.session.runs
+        return Delivery(query, run, batch_id, rows, digests[0], is_first, offsets, digests[1])
 
     def _accept(self, content: Content, batch_id: int, identity: Identity) -> None:
         delivery = self._delivery(content, batch_id, identity)

@@ -107,7 +107,8 @@ class SparkSink(LakeTable):
                 counted = add_up(pa.schema([(name, pa.null()) for name in batch.columns]), found)
                 facts = counted.schema, counted.rows, counted.size, counted.digest, counted.parts
                 rows = reduced.where("receipt IS NULL")
-                content = Delivered(*facts, frame=rows, session=session)
+                former = counted.former_digest
+                content = Delivered(*facts, former_digest=former, frame=rows, session=session)
                 self._accept(content, batch_id, identity)
             finally:
                 reduced.unpersist()

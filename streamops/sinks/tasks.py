@@ -34,9 +34,10 @@ from pyspark.sql import DataFrame
 from streamops.kernel import errors
 from streamops.kernel.columns import take
 from streamops.kernel.errors import StreamopsError
+from streamops.kernel.hashing import digests
 from streamops.kernel.prompt import prompt
 from streamops.kernel.versions import to_arrow
-from streamops.sinks.core.net import digest, row_hashes
+from streamops.sinks.core.net import digest
 from streamops.spark.columns import column
 from streamops.spark.identity import parallelism
 
@@ -87,11 +88,13 @@ class Receipts:
     schema : Schema
         The columns of the rows.
     rows, size, digest : int
-        The number of the rows, their bytes in memory, and the sum over the hashes of them.
+        The number of the rows, their bytes in memory, and the sum over the digests of them.
     parts : tuple of dict
         What the tasks have written.
     exchange : function, optional
         Runs further tasks of the same session.
+    former_digest : int
+        The digest by an earlier version, see ``digest``.
     """
 
     schema: pa.Schema
@@ -102,6 +105,7 @@ class Receipts:
     exchange: Callable[[Exchange], list[Part]] | None = field(
         default=None, repr=False, compare=False
     )
+    former_digest: int = field(default=0, compare=False)
 
     @property
     def width(self) -> int:
@@ -186,14 +190,15 @@ def add_up(schema: pa.Schema, receipts: pa.Table) -> Receipts:
             raise _decode(text)
     parts = (json.loads(text) for text in receipts.column("parts").to_pylist())
     # The sum of the digests wraps around, as that of a table.
-    rows, size, total = (
+    rows, size, total, former = (
         int(receipts.column(name).to_numpy().astype(np.int64).sum())
-        for name in ("rows", "bytes", "digest")
+        for name in ("rows", "bytes", "digest", "former")
     )
-    return Receipts(schema, rows, size, total, tuple(chain.from_iterable(parts)))
+    merged = tuple(chain.from_iterable(parts))
+    return Receipts(schema, rows, size, total, merged, former_digest=former)
 
 
-RECEIPT = "rows bigint, bytes bigint, digest bigint, parts string, error string"
+RECEIPT = "rows bigint, bytes bigint, digest bigint, former bigint, parts string, error string"
 
 
 def run_task(
@@ -314,7 +319,7 @@ class Counted:
     def __init__(self, tables: Iterator[pa.Table]) -> None:
         self._tables = tables
         self.rows = self.bytes = 0
-        self.digest = np.int64(0)
+        self.digests = np.zeros(2, np.int64)
 
     def __iter__(self) -> Iterator[pa.Table]:
         return self
@@ -323,14 +328,13 @@ class Counted:
         rows = next(self._tables)
         self.rows += len(rows)
         self.bytes += rows.nbytes
-        with np.errstate(over="ignore"):
-            self.digest += np.int64(digest(rows))
+        self.digests += np.array(digest(rows), np.int64)
         return rows
 
     def receipt(self, parts: list[Part], error: str) -> pa.RecordBatch:
         """What the driver gets to know about the rows, in one row."""
-        receipt = self.rows, self.bytes, int(self.digest), json.dumps(parts), error
-        names = ("rows", "bytes", "digest", "parts", "error")
+        receipt = self.rows, self.bytes, *self.digests.tolist(), json.dumps(parts), error
+        names = ("rows", "bytes", "digest", "former", "parts", "error")
         return pa.RecordBatch.from_pydict({n: [v] for n, v in zip(names, receipt, strict=True)})
 
 
@@ -397,7 +401,7 @@ def in_groups(tables: Iterable[pa.Table], names: Sequence[str], *, size: int) ->
         for piece in chain(
             [first], in_pieces(chain([second], rest), rows=sys.maxsize, size=size // 4)
         ):
-            groups = row_hashes(piece.select(list(names))) % _GROUPS
+            groups = digests(piece.select(list(names)).columns) % _GROUPS
             at = np.argsort(groups, kind="stable")
             bounds = np.searchsorted(groups[at], np.arange(_GROUPS + 1))
             ordered = take(piece, at)

@@ -115,9 +115,9 @@ def seen(
 
     Notes
     -----
-    Identities are compared by a hash of 64 bits, ``xxhash64``: two among ten million have the same
-    one with a probability of 3 in a million. Nulls inside arrays and structs are ignored: ``[1, null]``
-    and ``[1]`` are one identity.
+    Identities are compared by a digest of 64 bits: two among ten million have the same one with a
+    probability of 3 in a million. ``[1, null]`` and ``[1]`` are two identities. A checkpoint of an
+    earlier version, which took them for one, goes on: what it has seen is seen.
 
     A new identity that is taken for a duplicate is not stored itself: it is forgotten with the
     identities that it was taken for.

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks, take
-from streamops.kernel.errors import SchemaError
-from streamops.kernel.groups import Ints
-from streamops.kernel.hashing import require_hashable, xxhash64
+from streamops.kernel.formatted import format_row
+from streamops.kernel.hashing import digests
 
 _BITS = {pa.float16(): pa.int16(), pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
@@ -32,10 +30,7 @@ def find_row(left: pa.Table, right: pa.Table) -> str:
         return f"columns {left.schema.names} and {right.schema.names}, or their types"
     if len(left) == len(right) and _first_difference(_to_bits(left), _to_bits(right), 0) is None:
         return ""
-    nullable = [
-        name for name in left.column_names if left[name].null_count or right[name].null_count
-    ]
-    one, other = _Sorted(left, nullable), _Sorted(right, nullable)
+    one, other = _Sorted(left), _Sorted(right)
     length = min(len(left), len(right))
     differ = np.flatnonzero(one.hashes[:length] != other.hashes[:length])
     if len(differ) or len(left) != len(right):
@@ -54,11 +49,11 @@ def find_row(left: pa.Table, right: pa.Table) -> str:
 
 
 class _Sorted:
-    """A table in the order of the hashes of its rows."""
+    """A table in the order of the digests of its rows."""
 
-    def __init__(self, table: pa.Table, nullable: Sequence[str]) -> None:
+    def __init__(self, table: pa.Table) -> None:
         bits = _to_bits(table)
-        hashes = _hash(bits, nullable)
+        hashes = digests(bits.columns) if bits.num_columns else np.zeros(len(bits), np.int64)
         order = np.argsort(hashes, kind="stable")
         self.rows, self.bits, self.hashes = take(table, order), take(bits, order), hashes[order]
 
@@ -69,9 +64,8 @@ def _compare_runs(one: _Sorted, other: _Sorted, hash_: np.int64) -> str:
     examples: dict[str, str] = {}
     for of in (one, other):
         first, last = (int(np.searchsorted(of.hashes, hash_, side)) for side in ("left", "right"))
-        bits = [repr(row) for row in of.bits.slice(first, last - first).to_pylist()]
-        rows = of.rows.slice(first, last - first).to_pylist()
-        examples |= {key: repr(row) for key, row in zip(bits, rows, strict=True)}
+        bits = [format_row(of.bits, at) for at in range(first, last)]
+        examples |= {key: format_row(of.rows, at) for at, key in enumerate(bits, first)}
         counts.append(Counter(bits))
     left, right = counts
     for key, row in examples.items():
@@ -93,19 +87,6 @@ def _first_difference(left: pa.Table, right: pa.Table, start: int) -> int | None
         else:
             high = middle
     return low
-
-
-def _hash(bits: pa.Table, nullable: Sequence[str]) -> Ints:
-    """A hash of each row. Columns that cannot be hashed are left out."""
-    columns = []
-    for column in bits.columns:
-        try:
-            require_hashable(column.type)
-        except SchemaError:
-            continue
-        columns.append(column)
-    columns += [bits.column(name).is_null() for name in nullable]  # nulls leave a hash unchanged
-    return xxhash64(columns) if columns else np.zeros(len(bits), np.int64)
 
 
 def _to_bits(table: pa.Table) -> pa.Table:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyspark import cloudpickle
 
 from streamops.kernel.columns import take
-from streamops.sinks.core.net import row_hashes
+from streamops.kernel.hashing import digests
 from streamops.sinks.sink import Sink
 from streamops.sinks.tasks import Deliver, Receipts, run_tasks
 from streamops.spark.identity import Identity
@@ -74,7 +74,7 @@ class Attempts:
         return run_tasks(plan, deliver, self.schema)
 
     def _hashes(self, together: Sequence[str]) -> Any:
-        return row_hashes(self.rows.select(list(together)))
+        return digests(self.rows.select(list(together)).columns)
 
 
 _TYPES = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string(), "binary": pa.binary()}

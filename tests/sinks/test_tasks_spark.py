@@ -34,7 +34,7 @@ def test_the_digest_does_not_depend_on_who_writes_nor_on_the_session(spark: Spar
     assert small is not None
     assert projection.schema.equals(table.schema)
     receipts = projection.run_tasks(deliver_nothing)
-    assert (receipts.rows, receipts.digest) == (300, digest(table))
+    assert (receipts.rows, receipts.digest, receipts.former_digest) == (300, *digest(table))
     assert digest(small) == digest(table)
     settings = {
         "spark.sql.session.timeZone": "America/New_York",

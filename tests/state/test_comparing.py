@@ -15,6 +15,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from streamops.kernel.hashing import digests
 from streamops.state import comparing
 from streamops.state.comparing import find_row
 
@@ -72,12 +73,11 @@ def test_a_difference_is_found_exactly_if_a_loop_over_rows_finds_one(
 ) -> None:
     left, right = both
 
-    def few(bits: pa.Table, nullable: list[str]) -> Any:
-        """So few hashes that rows have the same one."""
-        return hashes(bits, nullable) % 2
+    def few(columns: list[pa.Array]) -> Any:
+        """So few digests that rows have the same one."""
+        return digests(columns) % 2
 
-    hashes = comparing._hash
-    with patch.object(comparing, "_hash", few if collide else hashes):
+    with patch.object(comparing, "digests", few if collide else digests):
         found = find_row(left, right)
     one, other = loop(left), loop(right)
     event(f"different: {one != other}")

@@ -27,6 +27,7 @@ from streamops.changes.core.totals import CountTotal, DecimalTotal, FloatTotal, 
 from streamops.kernel.aggregation import Aggregation, Summary, aggregate_identity
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, null_table, take
 from streamops.kernel.core import Input, Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.formatted import format_rows
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.kernel.operator import Core, Spec, Table, checkpointed, with_types
 from streamops.kernel.ordering import ranks
@@ -316,7 +317,7 @@ class AggregateCore(Core[AggregateSpec]):
     def check(self, spec: AggregateSpec, state: State) -> None:
         """Groups and rows are stored once, and only if they are not empty."""
         groups = state.tables["groups"]
-        found = str({name: table.to_pylist() for name, table in state.tables.items()})
+        found = str({name: format_rows(table) for name, table in state.tables.items()})
         keys = [combine_chunks(column) for column in groups.columns[: len(spec.by)]]
         distinct, _ = Groups.of(key_codes(keys, len(groups)))
         assert distinct.count == len(groups), f"a group twice: {found}"

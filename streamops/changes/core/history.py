@@ -8,7 +8,7 @@ the horizon of a key without a base, at or below the highest evicted sequence: i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -42,14 +42,17 @@ from streamops.changes.core.latest import (
     rejected_rows,
 )
 from streamops.kernel.columns import combine_chunks, concat, key_codes, rows_differ, take
-from streamops.kernel.core import State, StateFormat, Step
+from streamops.kernel.core import Identity, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes, running_max
-from streamops.kernel.hashing import hex_digests
+from streamops.kernel.hashing import Digests, digests, hex_digests, xxhash64
 from streamops.kernel.operator import Core, Table
 from streamops.kernel.ordering import ranks
-from streamops.kernel.placement import GREATEST, Placement
+from streamops.kernel.placement import EVERYWHERE, GREATEST, Placement
 
 Columns: TypeAlias = list[pa.Array]
+
+FORMER = "former"
+"""Name of the table of a state that goes on with the identifiers that an earlier version gave to nested keys."""
 
 
 def _changes_schema(spec: ApplySpec) -> pa.Schema:
@@ -79,6 +82,7 @@ class HistoryCore(Core[ApplySpec]):
     TABLES: ClassVar = {
         "changes": Table(_changes_schema),
         "evicted": Table(evicted_schema, GREATEST),
+        FORMER: Table(lambda spec: None, EVERYWHERE),
     }
     PLACEMENT = Placement(watermark="greatest")
     METRICS_TYPE = ChangeMetrics
@@ -101,7 +105,9 @@ class HistoryCore(Core[ApplySpec]):
         before = _Intervals.of(spec, changes.take(stored))[0].renumber(stored)
         current = changes.take(remaining)
         after, effective = _Intervals.of(spec, current)
-        output, emitted, revision = _diff(spec, changes, before, after.renumber(remaining))
+        former = {name: table for name, table in state.tables.items() if name == FORMER}
+        by = xxhash64 if former else digests
+        output, emitted, revision = _diff(spec, changes, before, after.renumber(remaining), by)
         is_stale = ~current.is_effective(spec.snapshots) & ~current.is_stored
         metrics = ChangeMetrics(
             rows=len(packed),
@@ -118,9 +124,19 @@ class HistoryCore(Core[ApplySpec]):
         evicted = state.tables["evicted"]
         if len(tombstones):
             evicted = max_evicted(concat([evicted, tombstones.select(evicted.column_names)]))
-        tables = {"changes": concat([untouched, rows]), "evicted": evicted}
+        tables = {"changes": concat([untouched, rows]), "evicted": evicted, **former}
         output = concat([output, rejected_rows(spec, received)])
         return Step(State(clock, tables), output, spec.output.empty_table(), metrics)
+
+    def adapt(
+        self,
+        spec: ApplySpec,
+        stored: Identity,
+        tables: Mapping[str, pa.Table],
+        watermark: int | None,
+    ) -> Mapping[str, pa.Table]:
+        """A state from before ``digests``: an interval retains its identifier."""
+        return {**tables, FORMER: pa.table({"digests": [1]})}
 
     def check(self, spec: ApplySpec, state: State) -> None:
         """A key has at most one base, below its other changes; its intervals do not overlap."""
@@ -359,7 +375,7 @@ class _Intervals:
 
 
 def _diff(
-    spec: ApplySpec, changes: _Changes, before: _Intervals, after: _Intervals
+    spec: ApplySpec, changes: _Changes, before: _Intervals, after: _Intervals, by: Digests
 ) -> tuple[pa.Table, EmittedChanges, Ints]:
     """Emit the difference between intervals, which are identified by key and begin.
 
@@ -389,7 +405,7 @@ def _diff(
     )
     columns = [
         *keys,
-        *([] if spec.surrogate is None else [hex_digests([*keys, row[0]])]),
+        *([] if spec.surrogate is None else [hex_digests([*keys, row[0]], by=by)]),
         *row,
         pa.array(emitted.revision.astype(np.int32)),
         emitted.change_type,

@@ -51,6 +51,7 @@ from streamops.kernel import conditions as common
 from streamops.kernel.columns import combine_chunks, concat, null_table
 from streamops.kernel.core import Identity, Input, Metrics, State, StateFormat, Step
 from streamops.kernel.groups import Ids, Ints, Mask
+from streamops.kernel.hashing import digest_version
 from streamops.kernel.operator import Core, Spec, Table, checkpointed
 from streamops.kernel.parameters import (
     refuse_taken_names,
@@ -197,6 +198,14 @@ class ApplySpec(TableSpec):
                 got=f"track={self.track!r}, history={self.history!r}"
             )
         super().__post_init__()
+
+    @property
+    def identity(self) -> Identity:
+        """With what identifies intervals."""
+        if self.history == "overwrite":
+            return super().identity
+        types = (self.input.field(name).type for name in self.key)
+        return {**super().identity, **digest_version(types)}
 
     @property
     def truncates(self) -> bool:

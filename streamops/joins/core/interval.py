@@ -43,6 +43,7 @@ from streamops.joins.core.side_state import (
 from streamops.kernel.adapting_rows import map_columns
 from streamops.kernel.columns import combine_chunks, concat
 from streamops.kernel.core import SIDES, Identity, Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.formatted import format_rows
 from streamops.kernel.groups import Groups, Ids, Mask
 from streamops.kernel.lag import note_lag
 from streamops.kernel.lateness import Arrivals, Lateness
@@ -485,7 +486,7 @@ class IntervalCore(Core[IntervalSpec]):
         for side, nothing in zip(SIDES, _nothing(spec), strict=True):
             table = state.tables[side]
             rows = SideRows.of(spec, side, table, nothing)
-            formatted = f"{side}, watermark {state.watermark}\n{table.to_pylist()}"
+            formatted = f"{side}, watermark {state.watermark}\n{format_rows(table)}"
             sequence = np.lexsort((rows.times, rows.hashes))
             hashes, times = rows.hashes[sequence], rows.times[sequence]
             ordered = (hashes == rows.hashes).all() and (times == rows.times).all()

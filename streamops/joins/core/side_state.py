@@ -203,5 +203,6 @@ def _build_index(spec: IntervalSpec, side: SideName, table: pa.Table) -> SortedI
     """Hashes and times of rows, in the order of the rows."""
     side_input = spec.side(side)
     assert side_input.time is not None
+    # The order of the rows in the state, see `ByKey.is_sorted`. Pairs with the hash of another key are filtered.
     hashes = xxhash64([combine_chunks(table.column(name)) for name in side_input.by])
     return SortedIndex(hashes, timestamp_micros(table.column(side_input.time))[0])

@@ -35,8 +35,9 @@ from streamops.kernel.columns import (
     take,
 )
 from streamops.kernel.core import SIDES, Identity, Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.formatted import format_rows
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
-from streamops.kernel.hashing import xxhash64
+from streamops.kernel.hashing import digests
 from streamops.kernel.lateness import build_late
 from streamops.kernel.operator import Core, Table
 from streamops.kernel.ordering import ranks
@@ -212,7 +213,7 @@ def forget_deleted(side: TableSide, rows: pa.Table, limit: int) -> pa.Table:
     descending = -_dense_ranks(among.column(names.index(side.sequence)))
     # Within a sequence by hash, so that the choice does not depend on the order of arrival.
     columns = [among.column(names.index(name)) for name in dict.fromkeys((*side.key, *side.by))]
-    order = np.lexsort([xxhash64(columns), descending])
+    order = np.lexsort([digests(columns), descending])
     remains = np.ones(len(rows), np.bool_)
     remains[deleted[order[limit:]]] = False
     return rows.filter(pa.array(remains))
@@ -291,7 +292,7 @@ class TablesCore(Core[TablesSpec]):
         """Every row is stored once, and deleted rows only where there is a sequence."""
         for name, side in zip(SIDES, spec.tables, strict=True):
             table = state.tables[name]
-            formatted = f"{name}: {table.to_pylist()}"
+            formatted = f"{name}: {format_rows(table)}"
             identity = [*side.by, *side.key] if side.key else side.names
             columns = [table.column(side.names.index(column)) for column in identity]
             groups, _ = Groups.of(key_codes(columns, len(table)))

@@ -35,8 +35,9 @@ from streamops.kernel.core import (
     Step,
 )
 from streamops.kernel.errors import located
+from streamops.kernel.formatted import format_rows
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
-from streamops.kernel.hashing import xxhash64
+from streamops.kernel.hashing import digests
 from streamops.kernel.operator import Core, Spec, Table
 from streamops.kernel.ordering import is_orderable, ranks
 from streamops.kernel.parameters import refuse_type, require_columns
@@ -270,7 +271,7 @@ class TimelineCore(Core[TimelineSpec]):
     def check(self, spec: TimelineSpec, state: State) -> None:
         """Every row is stored once, with a positive weight."""
         rows = state.tables["rows"]
-        formatted = f"rows: {rows.to_pylist()}"
+        formatted = f"rows: {format_rows(rows)}"
         groups, _ = Groups.of(key_codes(rows.columns[:-1], len(rows)))
         assert groups.count == len(rows), f"a row twice: {formatted}"
         weight = np.asarray(combine_chunks(rows.column("weight")))
@@ -323,7 +324,7 @@ def _newest_first(spec: TimelineSpec, rows: _Rows) -> Ids:
     columns = dict(zip(spec.names, map(combine_chunks, rows.table.columns), strict=True))
     order = [~ranks(columns[name]) for name in (spec.parameters.ranked_by, *spec.parameters.key)]
     # A post can have two authors for a while: by hash, so that the order of arrival does not matter.
-    order.append(xxhash64([columns[name] for name in spec.author]))
+    order.append(digests([columns[name] for name in spec.author]))
     return np.lexsort([*reversed(order), rows.user])
 
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, make_structs, take
 from streamops.kernel.core import Identity, Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.formatted import format_rows
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes
 from streamops.kernel.lag import note_lag
 from streamops.kernel.lateness import INSTANT, Lateness, build_late
@@ -259,7 +260,7 @@ class PatternCore(Core[PatternSpec]):
         rows = state.tables["rows"]
         times, stages = _column(rows, "time"), _column(rows, "stage")
         watermark = BEFORE_ALL if state.watermark is None else state.watermark
-        details = f"watermark {state.watermark}\n{rows.to_pylist()}"
+        details = f"watermark {state.watermark}\n{format_rows(rows)}"
         assert ((times > watermark) == (stages == WAITING)).all(), f"wrong stage: {details}"
         assert np.isin(stages, [WAITING, OPEN, DECIDED, CONTEXT]).all(), f"unknown stage: {details}"
         if spec.within is not None:
@@ -275,7 +276,7 @@ class PatternCore(Core[PatternSpec]):
         assert sizes.max() <= spec.max_rows, f"too many: {details}"
         if spec.matches == "first":
             matched = state.tables["matched"]
-            details = f"watermark {state.watermark}\n{matched.to_pylist()}"
+            details = f"watermark {state.watermark}\n{format_rows(matched)}"
             codes = key_codes(_keys(spec, matched), len(matched))
             assert len(np.unique(codes)) == len(matched), f"a key twice: {details}"
             assert (_until(spec, matched) - 1 > watermark).all(), f"overdue: {details}"

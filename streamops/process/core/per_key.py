@@ -31,6 +31,7 @@ from streamops.kernel.columns import (
 )
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.errors import FunctionError
+from streamops.kernel.formatted import format_rows
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.lateness import INSTANT, Arrivals, Lateness, build_late
@@ -334,7 +335,7 @@ class PerKeyCore(Core[PerKeySpec]):
 
     def check(self, spec: PerKeySpec, state: State) -> None:
         """Keys and timers are stored once, and nothing is overdue."""
-        printed = {name: table.to_pylist() for name, table in state.tables.items()}
+        printed = {name: format_rows(table) for name, table in state.tables.items()}
         for name in ("keys", "timers"):
             table = state.tables[name]
             columns = keys_of(spec, table) + ([table.column(TIMER)] if name == "timers" else [])

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks
+from streamops.kernel.formatted import format_row
 from streamops.kernel.groups import Ids, Ints, Mask, ordered_pair_codes
 from streamops.kernel.ordering import ranks
 from streamops.sinks import conditions
@@ -70,8 +71,8 @@ def require_unique(
     if len(first) == len(pairs.wanted):
         return
     second = pairs.found[np.setdiff1d(np.arange(len(pairs.found)), first)[0]]
-    values = found.select(by).rename_columns(labels).slice(int(second), 1).to_pylist()[0]
-    raise conditions.KEY_NOT_UNIQUE.error(key=", ".join(labels), got=str(values))
+    values = format_row(found.select(by).rename_columns(labels), int(second))
+    raise conditions.KEY_NOT_UNIQUE.error(key=", ".join(labels), got=values)
 
 
 def is_newer(wanted: pa.Table, found: pa.Table, pairs: Matched, sequence: Sequence[str]) -> Mask:

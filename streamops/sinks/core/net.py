@@ -39,15 +39,14 @@ from streamops.changelog.change_types import (
 from streamops.changelog.table import CHANGE_COLUMNS, COMMIT_COLUMNS, REJECTED
 from streamops.kernel.columns import (
     combine_chunks,
-    is_opaque,
     key_codes,
     list_items,
-    map_parts,
     take,
 )
+from streamops.kernel.formatted import format_row
 from streamops.kernel.groups import Ids, Ints, Mask, ordered_pair_codes
-from streamops.kernel.hashing import xxhash64
-from streamops.kernel.ordering import is_comparable, is_orderable, ranks, require_sequence
+from streamops.kernel.hashing import chained, digests, sorted_maps, with_shapes
+from streamops.kernel.ordering import is_orderable, ranks, require_sequence
 from streamops.sinks import conditions
 
 Form = Literal["append", "upsert", "changes", "multiset"]
@@ -121,8 +120,11 @@ def compute_net(rows: pa.Table, *, key: Sequence[str] | None, sequence: Sequence
     return _net_changes(rows, key or (), keys, order, sequence)
 
 
-def digest(rows: pa.Table) -> int:
-    """Return a sum over the hashes of all rows, which does not depend on their order.
+def digest(rows: pa.Table) -> tuple[int, int]:
+    """Return a sum over the digests of all rows, which does not depend on their order.
+
+    The second number is what a ledger has that an earlier version wrote. It does not tell where nulls are, and
+    where arrays end.
 
     Examples
     --------
@@ -131,13 +133,13 @@ def digest(rows: pa.Table) -> int:
     (True, False)
     """
     if not rows.num_rows or not rows.num_columns:
-        return 0
-    return int(row_hashes(rows).sum())  # wraps around
-
-
-def row_hashes(rows: pa.Table) -> Ints:
-    """Return the hash of each row, of values of any type."""
-    return xxhash64([_to_hashable(combine_chunks(column)) for column in rows.columns])
+        return 0, 0
+    columns = rows.columns
+    given = [sorted_maps(column, by_key=False) for column in columns]
+    hashes = chained(given)
+    has_maps = any(one is not other for one, other in zip(given, columns, strict=True))
+    found = digests(columns) if has_maps else with_shapes(hashes, columns)
+    return int(found.sum()), int(hashes.view(np.int64).sum())  # wraps around
 
 
 def content_columns(names: Sequence[str], sequence: Sequence[str]) -> list[str]:
@@ -149,21 +151,6 @@ def content_columns(names: Sequence[str], sequence: Sequence[str]) -> list[str]:
     if tuple(sequence) != (REVISION,):
         ignored = {*CHANGE_COLUMNS, *COMMIT_COLUMNS, *sequence} - {REJECTED, REVISION}
     return [name for name in names if name not in ignored]
-
-
-def _to_hashable(array: pa.Array) -> pa.Array:
-    """The array with maps as lists of entries, at any depth."""
-    if pa.types.is_map(array.type):
-        entries = pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])
-        array = array.cast(pa.list_(entries))
-    if pa.types.is_null(array.type):
-        return array.cast(pa.bool_())
-    if is_comparable(array.type):
-        return array
-    if pa.types.is_nested(array.type) and not is_opaque(array.type):
-        return map_parts(_to_hashable, array)
-    # Other types: equal values have equal text.
-    return pa.array([None if value is None else repr(value) for value in array.to_pylist()])
 
 
 def _added_only(rows: pa.Table) -> Net:
@@ -286,12 +273,7 @@ def _net_multiset(rows: pa.Table) -> Net:
 def _refuse(rows: pa.Table, wrong: Mask, at: npt.NDArray[np.int64], code: str) -> None:
     found = np.flatnonzero(wrong)
     if len(found):
-        raise FAULTS[code].error(got=_show(rows, at[found[0]]))
-
-
-def _show(rows: pa.Table, row: int) -> str:
-    """A row, for an error."""
-    return str(rows.slice(int(row), 1).to_pylist()[0])
+        raise FAULTS[code].error(got=format_row(rows, at[found[0]]))
 
 
 _LOOKED_UP = 8
@@ -370,8 +352,8 @@ def require_unique(found: pa.Table, key: Sequence[str]) -> None:
     if len(first) == len(found):
         return
     second = int(np.setdiff1d(np.arange(len(found)), first)[0])
-    row = found.select(list(key)).slice(second, 1).to_pylist()[0]
-    raise conditions.KEY_NOT_UNIQUE.error(key=", ".join(key), got=str(row))
+    row = format_row(found.select(list(key)), second)
+    raise conditions.KEY_NOT_UNIQUE.error(key=", ".join(key), got=row)
 
 
 def newer_rows(
@@ -499,5 +481,4 @@ def refuse_fault(rows: pa.Table, wrong: Mask, code: str) -> None:
     """Refuse the first row whose effect on the target is wrong."""
     found = np.flatnonzero(wrong)
     if len(found):
-        row = str(rows.slice(int(found[0]), 1).to_pylist()[0])
-        raise FAULTS[code].error(got=row)
+        raise FAULTS[code].error(got=format_row(rows, found[0]))

@@ -1,6 +1,6 @@
 """Suppression of duplicates by generations of Bloom filters.
 
-An *item* is the ``xxhash64`` of the identity columns of a row. Event time is divided into cells; a
+An *item* is the digest of the identity columns of a row. Event time is divided into cells; a
 horizon is ``generations`` of them. The first row of an item is stored in the generation of the row's
 cell. A row is a duplicate if one of the generations within the horizon behind the newest event time
 up to the row contains its item.
@@ -24,10 +24,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.kernel.columns import combine_chunks, take, timestamp_micros
-from streamops.kernel.core import Input, State, StateFormat, Step
-from streamops.kernel.errors import SchemaError, located
+from streamops.kernel.core import Identity, Input, State, StateFormat, Step
+from streamops.kernel.errors import located
 from streamops.kernel.groups import Ids, Mask
-from streamops.kernel.hashing import require_hashable, xxhash64
+from streamops.kernel.hashing import digest_version, digests, require_hashable, xxhash64
 from streamops.kernel.operator import Core, Spec, Table
 from streamops.kernel.parameters import show_duration
 from streamops.kernel.placement import Placement
@@ -189,6 +189,7 @@ class SeenSpec(Spec):
             "false_positive_rate": parameters.false_positive_rate,
             "bits": shape.bits,
             "probes": shape.probes,
+            **digest_version(self.input.field(name).type for name in parameters.by),
         }
 
     def cell(self, times: Instants) -> Ids:
@@ -221,6 +222,16 @@ class SeenCore(Core[SeenSpec]):
     def has_segments(self, spec: SeenSpec) -> bool:
         """Large filters are stored apart."""
         return True
+
+    def adapt(
+        self,
+        spec: SeenSpec,
+        stored: Identity,
+        tables: Mapping[str, pa.Table],
+        watermark: int | None,
+    ) -> Mapping[str, pa.Table]:
+        """The filters of an earlier version, whose items are not digests."""
+        return seen_state.mark_former(spec.shape, tables)
 
     def run(self, spec: SeenSpec, inputs: Sequence[pa.Table]) -> Step:
         """Annotate all rows of a batch in the order of event time, without filters."""
@@ -282,7 +293,7 @@ def annotate(spec: SeenSpec, state: State, inputs: Sequence[pa.Table]) -> tuple[
     probes = positions(spec.shape, ordered.items)
     last = newest_cells(generations, probes)
     if older:
-        last = np.maximum(last, seen_state.newest_cells(older, ordered.items))
+        last = np.maximum(last, seen_state.newest_cells(older, ordered.items, ordered.hashes))
     decisions, first = ordered.decide(spec, last)
     latest = state.watermark
     if spec.parameters.time is not None:
@@ -346,7 +357,7 @@ def _annotate(spec: SeenSpec, rows: pa.Table, decisions: Ids, *, is_full: bool) 
 class _OrderedRows:
     """The rows with an identity and an event time, sorted by item, event time and content.
 
-    All fields but the first and the last have one entry per sorted row.
+    All fields but the first and the last two have one entry per sorted row.
     """
 
     decisions: Ids  # of each row of the table: why it is not looked up, else "again"
@@ -356,6 +367,7 @@ class _OrderedRows:
     cell: Ids
     newest_cell: Ids  # the newest cell up to the row
     items: Ids  # distinct items
+    hashes: Ids  # Spark's hash of each of them, which chose the shard
 
     @property
     def newest_time(self) -> int | None:
@@ -397,10 +409,11 @@ def _order(spec: SeenSpec, rows: pa.Table, *, newest: int) -> _OrderedRows:
     chosen = np.flatnonzero(decisions == _AGAIN)
     identity = rows.select(spec.parameters.by)
     table = identity if len(chosen) == len(rows) else take(identity, chosen)
-    hashes, time = xxhash64(table.columns), time[chosen]
-    order = np.argsort(hashes)
+    items, time = digests(table.columns), time[chosen]
+    hashes = xxhash64(table.columns) if "digests" in spec.identity else items
+    order = np.argsort(items)
     begins = np.ones(len(order), np.bool_)
-    begins[1:] = hashes[order][1:] != hashes[order][:-1]
+    begins[1:] = items[order][1:] != items[order][:-1]
     if not begins.all():
         order = _order_by_time(rows, chosen, order, begins, time)
     time = time[order]
@@ -412,7 +425,8 @@ def _order(spec: SeenSpec, rows: pa.Table, *, newest: int) -> _OrderedRows:
         time=time,
         cell=cell,
         newest_cell=np.maximum(cell, newest),
-        items=hashes[order[begins]],
+        items=items[order[begins]],
+        hashes=hashes[order[begins]],
     )
 
 
@@ -442,20 +456,8 @@ def _order_by_time(rows: pa.Table, chosen: Ids, order: Ids, begins: Mask, time: 
     tied = np.append(same, False) | np.append(False, same)
     if tied.any():
         content = np.zeros(len(some), np.int64)
-        content[tied] = _hash_content(take(rows, chosen[some[tied]]))
+        content[tied] = digests(take(rows, chosen[some[tied]]).columns)
         some = some[np.lexsort((content, time[some], number[some]))]
     result = order.copy()
     result[several] = some
     return result
-
-
-def _hash_content(rows: pa.Table) -> Ids:
-    """A hash of all columns whose type has one, and of where they are null."""
-    columns = []
-    for column in map(combine_chunks, rows.columns):
-        try:
-            require_hashable(column.type)
-        except SchemaError:
-            continue
-        columns += [column.is_valid(), column]
-    return xxhash64(columns)

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import combine_chunks, key_codes, take
+from streamops.kernel.columns import combine_chunks, integers, key_codes, take
 from streamops.kernel.core import State
 from streamops.kernel.groups import Groups, Ids, Ints
-from streamops.kernel.segments import UNMERGED, Segments
+from streamops.kernel.segments import ROWS, UNMERGED, Segments
 from streamops.sketches.core.bloom import (
     LAYOUT,
     NEVER,
@@ -45,7 +45,10 @@ PREVIOUS_LAYOUT = pa.schema(
         ("shard", pa.int32()),
     ]
 )
-"""The columns of a filter; its probes; and the shard that filled it, out of how many."""
+"""The columns of a filter; its probes; and the shard that filled it, out of how many.
+
+Their number is negative if the items are ``xxhash64`` of identities: an earlier version stored nested ones so.
+"""
 
 _DEVIATIONS = 3
 
@@ -75,21 +78,43 @@ class PreviousFilter:
 
         It contains a part of them, if there are fewer shards now.
         """
-        return self.shape.rate(self.items) * math.gcd(shards, self.shards) / self.shards
+        return self.shape.rate(self.items) * math.gcd(shards, self.shards) / abs(self.shards)
 
 
-def newest_cells(filters: Sequence[PreviousFilter], items: Ints) -> Ids:
-    """The newest cell of a filter that contains each item, or ``NEVER``."""
+def newest_cells(filters: Sequence[PreviousFilter], items: Ints, hashes: Ints) -> Ids:
+    """The newest cell of a filter that contains each item, or ``NEVER``; ``hashes`` chose the shards."""
     found = np.full(len(items), NEVER)
-    probes: dict[Shape, Any] = {}
+    probes: dict[tuple[Shape, bool], Any] = {}
     for of in sorted(filters, key=lambda of: of.cell, reverse=True):
-        among = np.flatnonzero((found == NEVER) & (items % of.shards == of.shard))
+        among = np.flatnonzero((found == NEVER) & (hashes % abs(of.shards) == of.shard))
         if not len(among):
             continue
-        if of.shape not in probes:
-            probes[of.shape] = positions(of.shape, items)
-        found[contained(of.bits, probes[of.shape], among)] = of.cell
+        key = of.shape, of.shards < 0
+        if key not in probes:
+            probes[key] = positions(of.shape, hashes if of.shards < 0 else items)
+        found[contained(of.bits, probes[key], among)] = of.cell
     return found
+
+
+def mark_former(shape: Shape, tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """The tables of a state, or of a segment, whose items are ``xxhash64`` of identities, as such."""
+    marked = dict(tables)
+    for name in {PREVIOUS, UNMERGED, ROWS} & tables.keys():
+        filters = decode_filters(tables[name])
+        marked[name] = encode_filters([replace(of, shards=-of.shards or -1) for of in filters])
+    if GENERATIONS not in tables:
+        return marked
+    own = decode_generations(marked.pop(GENERATIONS))
+    if RECENT in tables:
+        recent = marked.pop(RECENT)
+        cells = np.unique(integers(recent, "cell")).tolist()
+        of_cells = [Generation(cell, 0, np.zeros(shape.length, np.uint64)) for cell in cells]
+        _add_recent(shape, of_cells, recent, {})
+        own += of_cells
+    previous = [PreviousFilter(of.cell, of.items, of.bits, shape.probes, -1, 0) for of in own]
+    if PREVIOUS in marked:
+        previous += decode_filters(marked[PREVIOUS])
+    return marked | _tables([], previous)
 
 
 def decode_filters(table: pa.Table) -> list[PreviousFilter]:
@@ -272,7 +297,9 @@ def redistribute(
             PreviousFilter(of.cell, of.items, of.bits, shape.probes, before, shard)
             for of in generations
         ]
-        filters += older
+        filters += [
+            replace(of, shards=-before, shard=shard) if of.shards == -1 else of for of in older
+        ]
     everything = encode_filters(filters)
     # Copies of one filter come together again.
     codes = key_codes([combine_chunks(column) for column in everything.columns], len(everything))

@@ -33,6 +33,7 @@ from streamops.kernel.core import (
     Step,
 )
 from streamops.kernel.errors import located
+from streamops.kernel.formatted import format_rows
 from streamops.kernel.groups import Groups, Mask
 from streamops.kernel.hashing import require_hashable
 from streamops.kernel.operator import Core, Spec, Table, checkpointed
@@ -214,7 +215,7 @@ class ProducersCore(Core[ProducersSpec]):
             == (len(table) > 0 and bool((newest != BEFORE_ALL).all())),
         }
         broken = [rule for rule, holds in rules.items() if not holds]
-        assert not broken, f"{'; '.join(broken)}: clock {state.watermark}, {table.to_pylist()}"
+        assert not broken, f"{'; '.join(broken)}: clock {state.watermark}, {format_rows(table)}"
 
 
 def _expected(spec: ProducersSpec, before: pa.Table, arrived: pa.Table) -> pa.Table:

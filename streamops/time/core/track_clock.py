@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 
 from streamops.kernel.columns import combine_chunks, integers, key_codes, take, timestamp_micros
 from streamops.kernel.core import Input, State, StateFormat, Step
+from streamops.kernel.formatted import format_rows
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, pair_codes, running_max
 from streamops.kernel.operator import Core, Spec, Table, checkpointed, with_types
 from streamops.kernel.parameters import require_distinct_columns, require_keys, show_duration
@@ -241,7 +242,7 @@ class TrackClockCore(Core[TrackClockSpec]):
     def check(self, spec: TrackClockSpec, state: State) -> None:
         """Assert that devices and cells are unique, and that the number of cells is bounded."""
         devices, cells = (state.tables[name] for name in _TABLES)
-        text = f"newest {state.watermark}\n{devices.to_pylist()}\n{cells.to_pylist()}"
+        text = f"newest {state.watermark}\n{format_rows(devices)}\n{format_rows(cells)}"
         keys = [key_codes(t.columns[: len(spec.by)], len(t)) for t in (devices, cells)]
         assert Groups.of(keys[0])[0].count == len(devices), f"a duplicate device: {text}"
         groups, _ = Groups.of(pair_codes(keys[1], integers(cells, "cell")))

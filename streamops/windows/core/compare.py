@@ -44,6 +44,7 @@ from streamops.kernel.columns import (
 )
 from streamops.kernel.core import Metrics, State, StateFormat, Step
 from streamops.kernel.errors import CapacityError
+from streamops.kernel.formatted import format_row, format_rows, format_value
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
 from streamops.kernel.lateness import INSTANT
 from streamops.kernel.operator import Core, Table
@@ -248,8 +249,9 @@ def _refuse_conflicts(spec: CompareSpec, table: pa.Table, rows: Ids, ids: Ids, s
     if not differs.any():
         return
     row = int(rows[differs][0])
-    keys = {name: key[row].as_py() for name, key in zip(spec.by, keys_of(table, spec), strict=True)}
-    pairs = [[column[at].as_py() for column in columns] for at in (int(first[differs][0]), row)]
+    keys = format_row(pa.table(keys_of(table, spec), names=list(spec.by)), row)
+    names = [f"value.{i}" for i in range(len(spec.values))]
+    pairs = [format_row(table.select(names), at) for at in (int(first[differs][0]), row)]
     begin = int(integers(table, "start")[row])
     raise conditions.WINDOW_TWICE.error(
         got=f"values {pairs[0]} and {pairs[1]} of {keys}, window of {format_instant(begin)}"
@@ -317,7 +319,7 @@ class CompareCore(Core[CompareSpec]):
         start, end = integers(table, "start"), integers(table, "end")
         codes = key_codes(keys_of(table, spec), len(table))
         watermark = BEFORE_ALL if state.watermark is None else state.watermark
-        details = f"watermark {state.watermark}\n{table.to_pylist()}"
+        details = f"watermark {state.watermark}\n{format_rows(table)}"
         assert Groups.of(pair_codes(pair_codes(codes, start), end))[0].count == len(table), (
             f"twice: {details}"
         )
@@ -465,11 +467,11 @@ def _overflow(
         return False
 
     row = bisect.bisect_left(range(len(value)), True, key=fails)
-    keys = {key: column[row].as_py() for key, column in zip(spec.by, about, strict=False)}
+    keys = format_row(pa.table(list(about)[: len(spec.by)], names=list(spec.by)), row)
     begin = about[len(spec.by)].cast(pa.int64())[row].as_py()
     return conditions.CHANGE_OVERFLOW.error(
         name=name,
         difference_type=type_name(difference_type(value.type)),
-        got=f"{value[row].as_py()} after {before[row].as_py()} in {name!r} of {keys}, "
+        got=f"{format_value(value[row])} after {format_value(before[row])} in {name!r} of {keys}, "
         f"window of {format_instant(begin)}",
     )

@@ -29,6 +29,7 @@ from streamops.kernel.columns import (
     take,
 )
 from streamops.kernel.core import Identity, Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.formatted import format_rows
 from streamops.kernel.groups import Groups, Ids, pair_codes
 from streamops.kernel.lateness import STRAGGLER, TOO_LATE, Lateness
 from streamops.kernel.operator import Table
@@ -253,7 +254,7 @@ class GridCore(WindowCore[GridSpec]):
     def check(self, spec: GridSpec, state: State) -> None:
         """Panes lie on the grid and are unique per key, and none is stored for too long."""
         panes = state.tables["panes"]
-        details = f"watermark {state.watermark}\n{panes.to_pylist()}"
+        details = f"watermark {state.watermark}\n{format_rows(panes)}"
         codes = check_panes(spec, panes, details)
         assert panes.schema.equals(pane_schema(spec)), f"another schema: {panes.schema}"
         if state.watermark is not None:
@@ -267,7 +268,7 @@ class GridCore(WindowCore[GridSpec]):
             _check_segments(spec, state.segments, state.watermark)
         if spec.revises:
             revisions = state.tables["revisions"]
-            assert (integers(revisions, "revision") > 0).all(), f"{revisions.to_pylist()}"
+            assert (integers(revisions, "revision") > 0).all(), f"{format_rows(revisions)}"
 
 
 def _open_windows(spec: GridSpec, panes: Coded, first: int) -> Windows:
@@ -346,7 +347,7 @@ def _check_segments(spec: GridSpec, segments: Segments, watermark: int | None) -
         assert watermark is None or of.last > spec.grid.last_closed(watermark), f"overdue: {of}"
         first, last = spec.grid.windows_of(integers(panes, "pane"))
         assert (of.first, of.last, of.rows) == (first.min(), last.max(), len(panes)), f"{of}"
-        assert len(merge_duplicates(spec, panes)) == of.rows, f"a pane twice: {panes.to_pylist()}"
+        assert len(merge_duplicates(spec, panes)) == of.rows, f"a pane twice: {format_rows(panes)}"
         assert len(set((first >> of.scale).tolist())) == 1, f"several intervals: {of}"
 
 

@@ -23,6 +23,7 @@ from streamops.kernel.columns import (
     timestamp_micros,
 )
 from streamops.kernel.core import Identity, Input, Metrics, State, Step
+from streamops.kernel.formatted import format_rows
 from streamops.kernel.groups import Ids, ordered_pair_codes
 from streamops.kernel.lateness import Arrivals
 from streamops.kernel.operator import Core, ShardSpec, checkpointed, with_types
@@ -121,7 +122,7 @@ class OrderedCore(Core[S]):
         now = BEFORE_ALL if now is None else now
         known = filter_rows(rows, times_of(spec, rows) <= now)
         output, stored = self.emit(spec, known, now, now)
-        details = f"watermark {now}\n{rows.to_pylist()}"
+        details = f"watermark {now}\n{format_rows(rows)}"
         assert not len(output), f"not emitted: {details}"
         assert len(stored) == len(known), f"overdue: {details}"
 

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from streamops.kernel.columns import combine_chunks, concat, integers, key_codes, null_table, take
 from streamops.kernel.grids import expand_ranges
 from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
-from streamops.kernel.hashing import xxhash64
+from streamops.kernel.hashing import digests
 from streamops.kernel.lateness import Lateness
 from streamops.kernel.segments import Segment, Segments
 from streamops.kernel.time import AFTER_ALL, MAX_INSTANT, Instants
@@ -149,7 +149,7 @@ def _comparable(keys: list[pa.Array]) -> pa.Array | None:
     """A column that is equal where the keys are, and seldom elsewhere."""
     if len(keys) == 1 and (pa.types.is_integer(keys[0].type) or pa.types.is_string(keys[0].type)):
         return keys[0]
-    return pa.array(xxhash64(keys)) if keys else None
+    return pa.array(digests(keys)) if keys else None
 
 
 def merge_settled(

@@ -33,10 +33,9 @@ from streamops.kernel.columns import (
     timestamp_micros,
 )
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
-from streamops.kernel.errors import SchemaError
 from streamops.kernel.grids import FixedGrid
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, pair_codes
-from streamops.kernel.hashing import require_hashable, xxhash64
+from streamops.kernel.hashing import digests
 from streamops.kernel.lateness import INSTANT
 from streamops.kernel.operator import Core, Table, checkpointed
 from streamops.kernel.parameters import refuse_taken_names, show_duration
@@ -257,22 +256,13 @@ def _close_rows(
     ends = _panes_of(spec, stored) + spec.every
     is_closed = ends <= (BEFORE_ALL if watermark is None else watermark)
     closed = take(stored, np.flatnonzero(is_closed))
-    # Equal times are ordered by hash: rows with the same one have the same values.
+    # Equal times are ordered by digest: rows with the same one have the same values.
     times = timestamp_micros(closed.column(f"row.{spec.time}"))[0]
-    hashed = [column for column in closed.columns if _is_hashable(column.type)]
-    order = np.lexsort((xxhash64(hashed), times))
+    order = np.lexsort((digests(closed.columns), times))
     closed = take(closed, order).rename_columns(names)
     if is_closed.any():
         stored = stored.filter(pa.array(~is_closed)).combine_chunks()
     return stored, aggregate_rows(spec, closed)
-
-
-def _is_hashable(dtype: pa.DataType) -> bool:
-    try:
-        require_hashable(dtype)
-    except SchemaError:
-        return False
-    return True
 
 
 def _evict(spec: RollingSpec, panes: pa.Table, watermark: int) -> pa.Table:

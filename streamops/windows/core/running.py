@@ -24,8 +24,9 @@ from streamops.kernel.core import (
     StateFormat,
     Step,
 )
+from streamops.kernel.formatted import format_rows
 from streamops.kernel.groups import Groups, Ids
-from streamops.kernel.hashing import xxhash64
+from streamops.kernel.hashing import digests
 from streamops.kernel.operator import ShardSpec, Table, checkpointed
 from streamops.kernel.parameters import (
     refuse_taken_names,
@@ -206,7 +207,7 @@ class RunningCore(AggregatingCore[RunningSpec]):
     def check(self, spec: RunningSpec, state: State) -> None:
         """Keys are unique, and no more than the limit."""
         table = state.tables["keys"]
-        printed = str(table.to_pylist())
+        printed = format_rows(table)
         groups, _ = Groups.of(key_codes(keys_of(table, spec), len(table)))
         assert groups.count == len(table) <= spec.limit, f"duplicate keys, or too many: {printed}"
         assert (integers(table, "revision") >= 0).all(), printed
@@ -223,7 +224,7 @@ def _admit(spec: RunningSpec, new: Ids, keys: list[pa.Array], firsts: Ids, store
         )
     # Choose by hash, so that the choice does not depend on the order of rows.
     index = pa.array(firsts[new])
-    hashes = xxhash64([key.take(index) for key in keys])
+    hashes = digests([key.take(index) for key in keys])
     return np.sort(new[np.argsort(hashes, kind="stable")[:room]])
 
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import combine_chunks, concat, integers, key_codes, rows_differ, take
 from streamops.kernel.core import Identity, Metrics, State, StateFormat, Step
+from streamops.kernel.formatted import format_rows
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
 from streamops.kernel.operator import Table
 from streamops.kernel.time import BEFORE_ALL, advance_watermark
@@ -168,7 +169,7 @@ class SessionCore(WindowCore[SessionSpec]):
         table = state.tables["spans"]
         spans = _spans(spec, table)
         sessions = Sessions.of(spec, spans)
-        details = f"watermark {state.watermark}\n{table.to_pylist()}"
+        details = f"watermark {state.watermark}\n{format_rows(table)}"
         assert (spans.start < spans.end).all(), f"an empty span: {details}"
         assert spec.cuts or len(sessions) == len(table), f"spans that touch: {details}"
         group_ids = Groups.of(pair_codes(spans.codes, spans.start))[0]

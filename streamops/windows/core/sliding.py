@@ -25,6 +25,7 @@ import pyarrow as pa
 from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import combine_chunks, concat, integers, key_codes, rows_differ, take
 from streamops.kernel.core import Identity, Metrics, State, StateFormat, Step
+from streamops.kernel.formatted import format_rows
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, pair_codes
 from streamops.kernel.lateness import INSTANT
 from streamops.kernel.operator import Table
@@ -454,7 +455,7 @@ class SlidingCore(WindowCore[SlidingSpec]):
         table = state.tables["timestamps"]
         timestamp = integers(table, "timestamp")
         codes = key_codes(keys_of(table, spec), len(table))
-        details = f"watermark {state.watermark}\n{table.to_pylist()}"
+        details = f"watermark {state.watermark}\n{format_rows(table)}"
         assert Groups.of(pair_codes(codes, timestamp))[0].count == len(table), (
             f"a timestamp twice: {details}"
         )
@@ -463,7 +464,7 @@ class SlidingCore(WindowCore[SlidingSpec]):
         if spec.revises:
             revisions = state.tables["revisions"]
             revised = integers(revisions, "timestamp")
-            details = f"watermark {state.watermark}\n{revisions.to_pylist()}"
+            details = f"watermark {state.watermark}\n{format_rows(revisions)}"
             assert (integers(revisions, "revision") > 0).all(), f"a revision below 1: {details}"
             assert (revised > spec.final_by(watermark)).all(), f"overdue: {details}"
 

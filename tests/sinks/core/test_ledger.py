@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from streamops.errors import SinkError
 from streamops.kernel.errors import located
 from streamops.sinks.core.ledger import Delivery, Entry, Location, decide
+from streamops.sinks.core.net import digest
 
 ENTRY = Entry("query", 3, "run", 7, rows=10, digest=99)
 NEXT = Delivery("query", "run", 8, rows=5, digest=1, is_first=False)
@@ -162,3 +164,17 @@ def test_other_entries_of_the_target() -> None:
         assert allowed.action == "write"
     with pytest.raises(SinkError, match="TARGET_SHARED"):
         decide(ENTRY.at(HERE), ANEW, location=HERE, others=others, new_checkpoint="replace")
+
+
+def test_an_entry_of_an_earlier_version_is_of_the_same_rows() -> None:
+    rows = pa.table({"a": [1, None], "b": pa.array([[1], [2, None]])})
+    found, former = digest(rows)
+    assert found != former
+    again = replace(AGAIN, rows=2, digest=found, former_digest=former, **FIRST)
+    assert decide(replace(ENTRY, rows=2, digest=former), again).action == "skip"
+    # With the digest of this version, other rows are refused that the former one takes for the same.
+    moved = pa.table({"a": [1, None], "b": pa.array([[1], [None, 2]])})
+    assert digest(moved)[1] == former
+    other = replace(again, digest=digest(moved)[0])
+    with pytest.raises(SinkError, match="BATCH_DIFFERS"):
+        decide(replace(ENTRY, rows=2, digest=found), other)

@@ -144,4 +144,4 @@ def test_a_digest_is_of_all_types(array: pa.Array) -> None:
     table = pa.table({"a": array, "n": [1, 2]})
     assert digest(table) == digest(table.take([1, 0]))
     assert digest(table) != digest(table.set_column(1, "n", pa.array([1, 3])))
-    assert digest(table.slice(0, 0)) == 0
+    assert digest(table.slice(0, 0)) == (0, 0)
