@@ -59,8 +59,8 @@ _NEWEST_FORMAT = 2
 _PUBLIC = {"name", "type", "warehouse", "init_catalog_tables", "py-io-impl", "py-catalog-impl"}
 """Properties of a catalog that are no secret."""
 
-_CLIENTS = {"pyiceberg", "sqlalchemy", "botocore"}
-"""Packages whose errors are about the catalog or the store of the files."""
+_CLIENTS = {"pyiceberg", "sqlalchemy", "botocore", "thrift", "pydantic_core"}
+"""Packages whose errors are about the catalog, its answers, or the store of the files."""
 
 Catalog = str | Mapping[str, str]
 
@@ -455,14 +455,12 @@ class IcebergSink(LakeSink):
                     raise
                 if isinstance(error, exceptions.ForbiddenError | exceptions.UnauthorizedError):
                     raise conditions.NO_PRIVILEGE.error(got=str(error)) from error
-                is_of_rows = (
-                    ValueError | OverflowError | pa.ArrowTypeError | exceptions.ResolveError
-                )
-                if isinstance(error, is_of_rows):
-                    raise refused(iceberg_files.TARGET, error) from error
-                is_of_catalog = type(error).__module__.partition(".")[0] in _CLIENTS
-                if is_of_catalog or isinstance(error, OSError):
+                of = exceptions.ResolveError
+                is_of_client = type(error).__module__.partition(".")[0] in _CLIENTS
+                if isinstance(error, OSError) or (is_of_client and not isinstance(error, of)):
                     raise unavailable(iceberg_files.TARGET, error) from error
+                if isinstance(error, of | ValueError | OverflowError | pa.ArrowTypeError):
+                    raise refused(iceberg_files.TARGET, error) from error
                 raise
 
     def _secrets(self) -> Iterator[str]:

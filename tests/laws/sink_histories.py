@@ -26,7 +26,7 @@ KEYS = [None, "a", "b'", "c"]
 VALUES = [None, 0.0, -0.0, 1.5, float("nan"), float("inf")]
 
 
-class Crash(Exception):
+class Crash(BaseException):
     """A driver that is stopped."""
 
 

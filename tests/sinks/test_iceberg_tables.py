@@ -590,3 +590,22 @@ def test_instants_that_python_does_not_have(
     found = pa.concat_tables(pq.read_table(name.removeprefix("file://")) for name in files)
     assert sorted(found["at"].cast(pa.int64()).to_pylist()) == sorted(FAR.to_pylist())
     assert found["v"].to_pylist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("transform", ["year", "month", "day", "hour"])
+def test_rows_from_before_1970_of_writers_that_rounded_up_are_found(
+    catalog: Any, properties: Any, transform: str
+) -> None:
+    """As Iceberg's own writers have done once, which readers take into account."""
+    dtype = pa.timestamp("us")
+    schema = pa.schema([("at", dtype), ("v", pa.int64())])
+    table = partitioned(catalog, schema, ("at", transform))
+    at = dt.datetime(1969, 6, 15, 12, 30)
+    rows = pa.table({"at": pa.array([at], dtype), "v": [0]}, schema)
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as added:
+        (file,) = TableFiles.of(table.metadata, {}).write([rows])
+        number = int.from_bytes(bytes.fromhex(file["partition"][0]), "little", signed=True)
+        file["partition"] = [(number + 1).to_bytes(4, "little", signed=True).hex()]
+        added.append_data_file(iceberg_files.data_file(file, table.metadata))
+    sinks.iceberg(properties, TABLE, key="at")._deliver_rows(rows.set_column(1, "v", [[1]]), 0, RUN)
+    assert [row["v"] for row in rows_of(catalog)] == [1]

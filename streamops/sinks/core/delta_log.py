@@ -240,7 +240,7 @@ def unsupported_features(
         found.add("columnMapping")
     if has_deletion_vectors or is_on(settings, "delta.enableDeletionVectors"):
         found.add("deletionVectors")
-    found |= {name for name in settings if name in _UNREADABLE}
+    found |= _REMOVING & set(settings)
     as_read = {**settings, **respelled(settings)}
     found |= {n for n, form in _FORMS.items() if n in as_read and not form.fullmatch(as_read[n])}
     return sorted(found)
@@ -253,7 +253,7 @@ _FORMS = {
 }  # fmt: skip
 """How deltalake reads properties. In another form, it takes the default: it removes rows, or the log."""
 
-_UNREADABLE = {"delta.setTransactionRetentionDuration"}
+_REMOVING = {"delta.setTransactionRetentionDuration"}
 """Properties by which others remove the ledger."""
 
 
@@ -292,7 +292,7 @@ def remedies(features: Iterable[str]) -> str:
     texts = {
         "deletionVectors": "ALTER TABLE ... SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false'), then "
         "REORG TABLE ... APPLY (PURGE)",
-        **{name: f"ALTER TABLE ... UNSET TBLPROPERTIES ('{name}')" for name in {*_FORMS, *_UNREADABLE}},
+        **{name: f"ALTER TABLE ... UNSET TBLPROPERTIES ('{name}')" for name in {*_FORMS, *_REMOVING}},
     }  # fmt: skip
     drop = "ALTER TABLE ... DROP FEATURE {}, after SET TBLPROPERTIES has switched it off"
     return "".join(f"; or {texts.get(name, drop.format(name))}" for name in features)
@@ -352,14 +352,10 @@ _MICROS_PER_DAY = 86_400_000_000
 def _is_beyond(values: pa.ChunkedArray) -> bool:
     """Whether there are dates or timestamps whose year does not have four digits."""
     is_date = pa.types.is_date32(values.type)
-    numbers, day = (
-        values.cast(pa.int32() if is_date else pa.int64()),
-        1 if is_date else _MICROS_PER_DAY,
-    )
-    is_inside = pc.and_(
-        pc.greater_equal(numbers, _FIRST_DAY * day), pc.less(numbers, (_LAST_DAY + 1) * day)
-    )
-    return pc.all(is_inside).as_py() is False
+    whole, day = (pa.int32(), 1) if is_date else (pa.int64(), _MICROS_PER_DAY)
+    ends = pc.min_max(values.cast(whole))
+    low, high = ends["min"].as_py(), ends["max"].as_py()
+    return low is not None and not _FIRST_DAY * day <= low <= high < (_LAST_DAY + 1) * day
 
 
 def _is_exact_in_a_path(dtype: pa.DataType) -> bool:

@@ -8,7 +8,6 @@ import struct
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -105,15 +104,12 @@ def folder(key: Key, metadata: Any) -> Folder | None:
     if not key:
         return None
     record = importlib.import_module("pyiceberg.typedef").Record(*key)
-    spec = metadata.spec()
+    spec, schema = metadata.spec(), source_schema(metadata)
     try:
-        path = spec.partition_to_path(record, source_schema(metadata))
+        path = spec.partition_to_path(record, schema)
     except (OverflowError, ValueError) as error:  # instants that Python's datetime does not have
-        column, transform = (
-            ", ".join(str(getattr(part, name)) for part in spec.fields)
-            for name in ("name", "transform")
-        )
-        raise _without_partition(column, transform, error) from error
+        names = ", ".join(schema.find_column_name(part.source_id) for part in spec.fields)
+        raise _without_partition(names, ", ".join(str(p.transform) for p in spec.fields), error) from error  # fmt: skip
     if max(map(len, path.split("/"))) > _LONGEST_NAME:
         path = hashlib.sha256(path.encode()).hexdigest()[:32]
     return Folder(path)
@@ -129,7 +125,6 @@ _LONGEST_NAME = 200
 
 _MICROS_PER_HOUR = 3_600_000_000
 _UNITS = {"year": "datetime64[Y]", "month": "datetime64[M]", "day": "datetime64[D]"}
-_DIGITS = Context(prec=80)
 
 
 def _transformed(rows: pa.Table, schema: Any, part: Any) -> pa.Array:
@@ -151,14 +146,13 @@ def _transformed(rows: pa.Table, schema: Any, part: Any) -> pa.Array:
     try:
         if name in _UNITS or name == "hour":
             return _periods(values, name, is_date=pa.types.is_date(array.type)).cast(pa.int32())
-        if name.startswith("truncate"):
-            return _truncated(values, part.transform.width)
+        encoded = values.dictionary_encode()
+        function = part.transform.transform(source.field_type)
+        results = [function(value) for value in encoded.dictionary.to_pylist()]
+        dtype = values.type if name.startswith("truncate") else pa.int32()
+        return pa.array(results, dtype).take(encoded.indices)
     except (pa.ArrowInvalid, OverflowError) as error:
         raise _without_partition(source.name, name, error) from error
-    encoded = values.dictionary_encode()
-    function = part.transform.transform(source.field_type)
-    results = [function(value) for value in encoded.dictionary.to_pylist()]
-    return pa.array(results, pa.int32()).take(encoded.indices)
 
 
 def _periods(values: pa.Array, unit: str, *, is_date: bool) -> pa.Array:
@@ -170,24 +164,6 @@ def _periods(values: pa.Array, unit: str, *, is_date: bool) -> pa.Array:
         days = numbers if is_date else numbers // (24 * _MICROS_PER_HOUR)
         found = days.astype("datetime64[D]").astype(_UNITS[unit]).astype(np.int64)
     return pa.array(found, mask=values.is_null().to_numpy(zero_copy_only=False))
-
-
-def _truncated(values: pa.Array, width: int) -> pa.Array:
-    """Values cut to a multiple, or to a number of characters or bytes, that is not above them."""
-    if pa.types.is_string(values.type):
-        return pc.utf8_slice_codeunits(values, 0, width)
-    if pa.types.is_binary(values.type):
-        return pc.binary_slice(values, 0, width)
-    encoded = values.dictionary_encode()
-    results: list[Any] = []
-    for value in encoded.dictionary.to_pylist():
-        if isinstance(value, Decimal):
-            unscaled = int(value.scaleb(values.type.scale, _DIGITS))
-            whole = Decimal(unscaled - unscaled % width)
-            results.append(whole.scaleb(-values.type.scale, _DIGITS))
-        else:
-            results.append(value - value % width)
-    return pa.array(results, values.type).take(encoded.indices)
 
 
 def _source(rows: pa.Table, schema: Any, number: int) -> pa.Array:
@@ -243,7 +219,8 @@ def candidates(
             source = next((of for of in schema.fields if of.field_id == field.source_id), None)
             if source is None or source.name not in by or not (of_spec & possible).any():
                 continue
-            if str(field.transform) == "identity" and str(source.field_type) in _INEXACT:
+            name = str(field.transform)
+            if name == "identity" and str(source.field_type) in _INEXACT:
                 continue  # -0.0 and 0.0 are one, and NaN is not equal to itself
             if type(field.transform).__name__ not in _TRANSFORMS:
                 continue
@@ -251,6 +228,8 @@ def candidates(
                 allowed = set(_transformed(wanted, schema, field).unique().to_pylist())
             except SinkError:
                 continue  # of another partitioning than today's
+            if name in _UNITS or name == "hour":  # old writers have rounded up before 1970
+                allowed |= {value + 1 for value in allowed if value is not None and value < 0}
             for number in np.flatnonzero(of_spec & possible):
                 possible[number] = files[int(number)].partition[position] in allowed
     return [bool(value) for value in possible]
