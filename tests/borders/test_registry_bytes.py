@@ -513,6 +513,49 @@ def test_bytes_that_are_nearly_a_message_are_read_by_googles_rules() -> None:
             assert (row["c0"], row["c1"], row["c2"]) == (theirs.i, theirs.s, theirs.d), payload
 
 
+def test_random_bytes_are_read_by_googles_rules() -> None:
+    """Messages with up to three changes: what is read, and what is refused."""
+    rng, read = random.Random(3), 0
+    parts: dict[int, tuple[Any, pa.DataType]] = {
+        P.TYPE_INT32: (5, pa.int64()),
+        P.TYPE_SINT64: (-7, pa.int64()),
+        P.TYPE_FIXED32: (9, pa.int64()),
+        P.TYPE_DOUBLE: (1.5, pa.float64()),
+        P.TYPE_STRING: ("é", pa.string()),
+        P.TYPE_BYTES: (b"\xff", pa.binary()),
+        P.TYPE_BOOL: (True, pa.bool_()),
+    }
+    names = [f"f{number}" for number in range(len(parts))]
+    written, make = protobuf(*zip(names, parts, strict=True))
+    columns = [pa.field(n, of) for n, (_, of) in zip(names, parts.values(), strict=True)]
+    sent = dict(zip(names, (value for value, _ in parts.values()), strict=True))
+    payloads = []
+    for _ in range(cases(500, 50_000)):
+        data = bytearray(make(**sent).SerializeToString())
+        for _ in range(rng.randint(1, 3)):
+            at = rng.randrange(len(data))
+            match rng.randrange(3):
+                case 0:
+                    data[at] = rng.randrange(256)
+                case 1:
+                    del data[at]
+                case _:
+                    data.insert(at, rng.randrange(256))
+        payloads.append(bytes(data))
+    rows = decode(written, columns, *(b"\0" + data for data in payloads), keep=True)
+    for data, row in zip(payloads, rows, strict=True):
+        try:
+            theirs = make.FromString(data)
+        except Exception:
+            assert row["reason"] == "unparsable_protobuf", data
+            continue
+        read += 1
+        assert row["reason"] is None, data
+        got = [row[f"c{number}"] for number in range(len(names))]
+        assert repr(got) == repr([getattr(theirs, name) for name in names]), data
+    assert 20 < read < len(payloads)
+
+
 def test_keys_of_maps_are_of_the_readers_type_or_text() -> None:
     for dtype, key, text in (
         (P.TYPE_INT32, -5, "-5"),
