@@ -16,10 +16,13 @@ from hypothesis import strategies as st
 
 from streamops import aggregates as agg
 from streamops import joins, patterns, process, windows
+from streamops.errors import StateFormatError
+from streamops.kernel import segments
 from streamops.spark.operator import Operator
 from streamops.testing import BatchResult, Replay, at
-from streamops.testing.batches import to_tables
+from streamops.testing.batches import expand, to_tables
 from streamops.testing.replaying import _carried_watermarks
+from tests.laws.test_changed_aggregates_laws import segments_of
 from tests.laws.test_migration_laws import migrate
 
 pytestmark = pytest.mark.laws
@@ -32,7 +35,8 @@ T: dict[str, Any] = {"by": "k", "time": "ts", "delay": "2 seconds"}
 def restart(query: Replay, operators: Sequence[Operator]) -> None:
     """Start a query again, with other operators."""
     frames = query._stages[0].frames
-    for stage, operator in zip(query._stages, operators, strict=True):
+    parts = [part for operator in operators for part in expand(operator)]
+    for stage, operator in zip(query._stages, parts, strict=True):
         stage.operator, stage.frames = operator, frames
         stage.carried = _carried_watermarks(operator, frames)
         stage._start()
@@ -209,3 +213,100 @@ def test_no_result_is_late_in_the_next_operator(
 def _names(operator: Operator) -> list[str]:
     query = Replay(operator, BOTH, shards=1)
     return list(query._stages[0].output.columns.names)
+
+
+FUNCTIONS: dict[str, Any] = {
+    "sum": agg.sum("n"),
+    "max": agg.max("n"),
+    "count": agg.count("n"),
+    "distinct": agg.count_distinct("n", at_most=1_000),
+}
+TRUTHS: dict[str, Callable[[list[int]], int]] = {
+    "sum": sum,
+    "max": max,
+    "count": len,
+    "distinct": lambda values: len({*values}),
+}
+NAMED: dict[str, Callable[..., Operator]] = {
+    "tumbling": lambda **of: windows.tumbling("20 seconds", **T, **of),
+    "hopping": lambda **of: windows.hopping("20 seconds", "5 seconds", **T, **of),
+    "cumulative": lambda **of: windows.cumulative("40 seconds", "10 seconds", **T, **of),
+    "session": lambda **of: windows.session("15 seconds", **T, **of),
+    "sliding": lambda **of: windows.sliding("15 seconds", **T, **of),
+    "corrected": lambda **of: windows.tumbling(
+        "20 seconds", **T, **of, stragglers="update", allowed_lateness="30 seconds"
+    ),
+    "running": lambda **of: windows.running(by="k", **of),
+}
+names = st.dictionaries(st.sampled_from("xyz"), st.sampled_from([*FUNCTIONS]), max_size=3)
+
+
+def restarted(
+    query: Replay, operators: list[Operator], frames: Any, shards: int, how: str
+) -> Replay:
+    """The query after a restart, or after a migration to another number of shards."""
+    if how == "restart":
+        restart(query, operators)
+        return query
+    new = Replay(operators, frames, shards=shards)
+    migrate(query, new, {})
+    return new
+
+
+@pytest.mark.parametrize("name", NAMED)
+@given(data=st.data(), few=st.booleans())
+def test_names_of_aggregates_come_back_with_another_meaning(
+    name: str, data: st.DataObject, few: bool
+) -> None:
+    """A value is that of all rows, or null; and it is not null if its aggregate was there for all of them."""
+    batches = data.draw(histories(ONE))
+    how = st.sampled_from(["restart", "restart", "migrate"])
+    plans = data.draw(
+        st.dictionaries(
+            st.integers(1, len(batches) - 1),
+            st.tuples(names, how, st.sampled_from([1, 3])),
+            min_size=1,
+        )
+    )
+    current = data.draw(names)
+    rows: list[tuple[int, dict[str, Any]]] = []
+    since = dict.fromkeys("xyz", 0)
+
+    def of(chosen: dict[str, str]) -> Operator:
+        return NAMED[name](
+            agg={"rows": agg.top(1_000, "n", ranked_by="n", tie_break="n")}
+            | {called: FUNCTIONS[function] for called, function in chosen.items()}
+        )
+
+    def require(found: Rows) -> None:
+        for row in found:
+            numbers = [rows[number] for number in row["rows"]]
+            for called, function in current.items():
+                values = [one["n"] for _, one in numbers]
+                truth = TRUTHS[function](values)
+                first = min((batch for batch, _ in numbers), default=0)
+                assert row[called] == truth or (row[called] is None and first < since[called])
+
+    with segments_of(1 if few else segments.LIMIT):
+        query = Replay(of(current), LEFT, shards=2)
+        for number, batch in enumerate(batches):
+            if number in plans:
+                wanted, way, shards = plans[number]
+                same = {n: f for n, f in wanted.items() if current.get(n, f) == f}
+                if same != wanted and way == "restart":  # another function under its name
+                    before = of(current)
+                    restart(query, [of(wanted)])
+                    if query._stages[0].stored:
+                        with pytest.raises(StateFormatError, match="another agg needs rows"):
+                            step(query, [])
+                    restart(query, [before])
+                since = {n: since[n] if n in current else number for n in since}
+                current = same
+                query = restarted(query, [of(current)], LEFT, shards, way)
+            for one in batch:
+                one["n"] = len(rows)
+                rows.append((number, one))
+            require(step(query, batch).rows)
+            if name != "running" and query._next > query._current:
+                require(step(query, None).rows)
+        require(query.flush().rows)
