@@ -600,7 +600,7 @@ def test_rows_from_before_1970_of_writers_that_rounded_up_are_found(
     dtype = pa.timestamp("us")
     schema = pa.schema([("at", dtype), ("v", pa.int64())])
     table = partitioned(catalog, schema, ("at", transform))
-    at = dt.datetime(1969, 6, 15, 12, 30)
+    at = dt.datetime.fromisoformat("1969-06-15T12:30")
     rows = pa.table({"at": pa.array([at], dtype), "v": [0]}, schema)
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as added:
         (file,) = TableFiles.of(table.metadata, {}).write([rows])
