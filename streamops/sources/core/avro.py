@@ -209,9 +209,14 @@ def _map(value: Read) -> Read:
     return read
 
 
-def _record(parts: Sequence[tuple[str, Read]]) -> Read:
+def _record(make_parts: Callable[[], list[tuple[str, Read]]]) -> Read:
+    """The fields, which are resolved once a record is met: types may refer to each other at every depth."""
+    parts: list[tuple[str, Read]] = []
+
     def read(data: bytes, at: int) -> tuple[dict[str, Any], int]:
         record = {}
+        if not parts:
+            parts.extend(make_parts())
         for name, part in parts:
             record[name], at = part(data, at)
         return record, at
@@ -261,10 +266,12 @@ class _Readers:
             case "record" | "error":
                 own = schema["name"], depth
                 if own not in self.made:
-                    parts = [(p["name"], self.make(p["type"], depth + 1)) for p in schema["fields"]]
-                    self.made[own] = _record(parts)
+                    self.made[own] = _record(partial(self._fields, schema["fields"], depth + 1))
                 return self.made[own]
         return _PRIMITIVES[base]
+
+    def _fields(self, fields: Sequence[Any], depth: int) -> list[tuple[str, Read]]:
+        return [(part["name"], self.make(part["type"], depth)) for part in fields]
 
 
 class _Record:
