@@ -117,8 +117,8 @@ def _parser() -> argparse.ArgumentParser:
         "--source",
         action="append",
         default=[],
-        help="module:name of an observe.files(...), topics(...) or table(...); twice for two inputs;"
-        " by default, files of Parquet with the columns of the operator",
+        help="module:name of an observe.files(...), topics(...) or table(...); twice for two inputs,"
+        " or for a union; by default, files of Parquet with the columns of the operator",
     )
     why.add_argument(
         "--where",
@@ -132,6 +132,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     why.add_argument(
         "--window", metavar="INSTANT[/END]", help="an instant in the window, or its start and end"
+    )
+    why.add_argument(
+        "--since",
+        metavar="MICRO-BATCH",
+        help="the first micro-batch to read: its number, or a time",
     )
     return parser
 
@@ -190,6 +195,7 @@ def _explain(chosen: argparse.Namespace) -> int:
             where=chosen.where,
             null=chosen.null,
             window=chosen.window,
+            since=chosen.since,
         )
     except StreamopsError as error:
         print(error)

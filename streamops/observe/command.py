@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from streamops.observe import conditions
-from streamops.observe.explain import Window, explain
+from streamops.observe.explain import explain
 from streamops.observe.explanation import Explanation
 from streamops.observe.log_files import files
 from streamops.observe.plan import RecordedSource, read_plan
+from streamops.observe.question import assign, split_guards
 from streamops.state.checkpoint import open_checkpoint
-from streamops.testing.batches import canonical, expand
 
 
 def answer(
@@ -28,6 +28,7 @@ def answer(
     where: Sequence[str] = (),
     null: Sequence[str] = (),
     window: str | None = None,
+    since: str | None = None,
 ) -> Explanation:
     """Explain a key, whose values are text. They are converted by the types of the input, and not evaluated.
 
@@ -36,28 +37,39 @@ def answer(
     checkpoint, job : str
         The checkpoint, and ``module:name`` of the operator or of the chain.
     sources : sequence of str
-        ``module:name`` of the source of each input; by default, files of Parquet.
+        ``module:name`` of each source; by default, files of Parquet.
     where, null : sequence of str
         ``column=value`` for key columns, and names of those that are null.
     window : str, optional
         An instant in a window, or ``start/end``.
+    since : str, optional
+        The first micro-batch to read: its number, or the time since which it was planned.
     """
     operator = _load(job)
-    found = [_load(name) for name in sources] or [files() for _ in expand(operator)[0].spec.inputs]
+    _, chain = split_guards(operator)
+    inputs = len(chain[0].spec.inputs)
+    found = [_load(name) for name in sources] or [files() for _ in range(inputs)]
     wrong = [of for of in found if not isinstance(of, RecordedSource)]
     if wrong:
         raise conditions.NOT_A_JOB.error(what="source", got=f"a {type(wrong[0]).__name__}")
     opened = open_checkpoint(checkpoint)
-    schema = canonical(found[0].schema_of(opened, 0, read_plan(opened)))
+    plan = read_plan(opened)
     values: dict[str, Any] = dict.fromkeys(null)
-    for term in where:
-        name, separator, text = term.partition("=")
-        if not separator or name not in schema.names:
-            raise conditions.NOT_A_TERM.error(columns=", ".join(schema.names), got=term)
-        values[name] = _convert(text, name, schema.field(name).type)
-    source = found[0] if len(found) == 1 else (found[0], found[1])
-    bounds = None if window is None else _bounds(window)
-    return explain(checkpoint, operator, source, where=values, window=bounds)
+    if plan and where:
+        parts, _ = assign(found, inputs, opened, plan, 0)
+        schema = next(filter(None, (of.schema_of(r) for of, r in parts[0])), pa.schema([]))
+        for term in where:
+            name, separator, text = term.partition("=")
+            if not separator or name not in schema.names:
+                raise conditions.NOT_A_TERM.error(columns=", ".join(schema.names), got=term)
+            values[name] = _convert(text, name, schema.field(name).type)
+    first: Any = since
+    if since is not None:
+        first = int(since) if since.isdecimal() else _convert(since, "since", _INSTANT)
+    return explain(checkpoint, operator, found, where=values, window=window, since=first)
+
+
+_INSTANT = pa.timestamp("us", tz="UTC")
 
 
 def _load(name: str) -> Any:
@@ -83,17 +95,7 @@ def _load(name: str) -> Any:
 def _convert(text: str, name: str, type_: pa.DataType) -> Any:
     try:
         if pa.types.is_timestamp(type_):
-            return pa.scalar(dt.datetime.fromisoformat(text), type_).as_py()
+            return dt.datetime.fromisoformat(text)
         return pa.scalar(text).cast(type_).as_py()
     except (pa.ArrowException, ValueError) as error:
         raise conditions.NOT_A_VALUE.error(column=name, type=type_, got=text) from error
-
-
-def _bounds(window: str) -> Window:
-    try:
-        instants = [dt.datetime.fromisoformat(text) for text in window.split("/")]
-    except ValueError as error:
-        raise conditions.NOT_A_WINDOW.error(got=window) from error
-    if len(instants) > 2:
-        raise conditions.NOT_A_WINDOW.error(got=window)
-    return instants[0] if len(instants) == 1 else (instants[0], instants[1])

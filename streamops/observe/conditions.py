@@ -137,36 +137,72 @@ NOT_A_KEY = codes.COLUMN_NOT_FOUND(
     "key columns: {columns}",
     "pass values of key columns; conditions on results are `window` and `result`",
 )
+NOT_A_RESULT = codes.COLUMN_NOT_FOUND(
+    "`result` names a column that results do not have: {column}",
+    "columns of the results: {columns}",
+    "pass values of these columns; values of keys belong to `where`",
+)
+NOT_IN_THE_SOURCE = codes.COLUMN_NOT_FOUND(
+    "the rows of the source do not have the column {column}",
+    "one of {columns}",
+    "pass observe.files(prepare=...) with what the query does before the operator; columns that are names of"
+    " folders need observe.files(schema=...)",
+)
+NOT_A_VALUE_OF = codes.VALUE_TYPE(
+    "the value of {column} is not of its type, so no row has it",
+    "a value of type {type}",
+    "pass a value of this type; an instant needs a time zone, and a local time has none",
+)
 SOURCES_DIFFER = codes.INVALID_PARAMETER(
-    "`source` does not fit the inputs of the operator",
-    "{inputs} of observe.files(...), one for each input",
-    "pass one source, or a pair (left, right) for an operator with two inputs",
+    "`source` does not fit the inputs of the operator and the sources of the query",
+    "{inputs}",
+    "pass one source for each input: files(), or (left, right). An input that is a union is a list of sources:"
+    " [observe.files(number=0), observe.topics(..., number=1)]",
 )
-FORMAT_NEEDS_SPARK = codes.UNKNOWN_CHOICE(
-    "files of this format are read by Spark only",
-    "one of {formats}, or a session",
-    "pass observe.files(spark=spark): Spark reads the files as the query did",
+SOURCE_IS_OTHER = codes.INVALID_PARAMETER(
+    "source {number} of the query is of another kind",
+    "the function for its kind: observe.files, observe.topics or observe.table",
+    "pass one source for each source of the query, with its `number`",
 )
-OPTION_NEEDS_SPARK = codes.UNKNOWN_CHOICE(
-    "files of the format {format} with these options are read by Spark only",
-    "options: {known}; `sep` is one character",
-    "pass observe.files(spark=spark): Spark reads the files as the query did",
+NOT_A_TABLE = codes.PARAMETER_TYPE(
+    "`prepare` does not return a Table",
+    "a function from Table to Table",
+    "prepare=lambda rows: rows.rename_columns([...])",
+)
+OPERATOR_DIFFERS = codes.INVALID_PARAMETER(
+    "the operator is not that of the query",
+    "{expected}",
+    "pass the operators of the query with its parameters; `earlier` takes those that it had before a change",
+)
+OFF_THE_GRID = codes.INVALID_PARAMETER(
+    "the operator has no such window",
+    "such as {nearest}",
+    "pass an instant in the window, or its start and end",
+)
+NOT_A_START_OF_READING = codes.PARAMETER_TYPE(
+    "`since` is not a number of a micro-batch, nor an instant",
+    "an integer, 0 or more, or a datetime with a time zone",
+    "since=1200, or since=datetime(2024, 1, 31, tzinfo=UTC)",
+)
+NO_SESSION_FOR_A_GUARD = codes.NOT_REPLAYABLE(
+    "Spark computes {operator}, and there is no session",
+    "a running session, or a chain that begins with an operator that has a state",
+    "create a session before the call, or compute the column in `prepare`",
 )
 SCHEMA_REQUIRED = codes.PARAMETER_MISSING(
     "files of the format {format} have no types",
     "the columns of the files, as for the stream",
-    "pass observe.files(schema=pa.schema(...))",
+    'pass observe.files(schema="page string, ts timestamp")',
 )
-TYPE_NEEDS_SPARK = codes.TYPE_UNSUPPORTED(
-    "the column {column} is read by Spark only",
-    "strings, integers, doubles, booleans, dates, and timestamps with a time zone",
-    "pass observe.files(spark=spark), or leave the column out if the operator does not need it",
-)
-LINES_NEED_SPARK = codes.SOURCE_UNFIT(
-    "a file of the format {format} has something that Spark may read otherwise",
-    "one record per line, without quotes in CSV, with values of the schema and instants in UTC such as"
-    " 2024-01-01T00:00:00Z",
+FOLDER_NEEDS_SPARK = codes.SOURCE_UNFIT(
+    "the name of a folder is read by Spark only",
+    "a value of type {type}",
     "pass observe.files(spark=spark): Spark reads the files as the query did",
+)
+STORE_UNKNOWN = codes.SOURCE_UNAVAILABLE(
+    "the files are at a place that Arrow does not know",
+    "a local path, or a URI such as s3://, gs:// or hdfs://",
+    "copy the files and the checkpoint, or mount the place as a folder",
 )
 TOPIC_UNREADABLE = codes.SOURCE_UNAVAILABLE(
     "Kafka does not return the records of the micro-batches",
@@ -202,5 +238,5 @@ NOT_A_VALUE = codes.INVALID_PARAMETER(
 NOT_A_WINDOW = codes.INVALID_PARAMETER(
     "`window` is not an instant",
     "an instant in the window, or its start and end",
-    "--window 2024-01-31T00:00:00Z, or 2024-01-31T00:00:00Z/2024-01-31T00:01:00Z",
+    'a datetime, a pair of them, or text: "2024-01-31T00:00:00Z", "2024-01-31T00:00:00Z/2024-01-31T00:01:00Z"',
 )

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+import pyarrow as pa
 
 from streamops.kernel.calls import explain_call
-from streamops.kernel.time import MAX_INSTANT, format_instant, parse_instant
+from streamops.kernel.columns import concat
+from streamops.kernel.time import MAX_INSTANT, format_instant
+from streamops.kernel.values import same
 from streamops.observe import conditions
 from streamops.observe.explanation import Explanation
 from streamops.observe.key_rows import (
@@ -26,17 +30,36 @@ from streamops.observe.key_rows import (
     micros_of,
     show,
 )
-from streamops.observe.plan import MicroBatch, RecordedSource, read_plan
+from streamops.observe.plan import MicroBatch, not_in_the_source, read_plan
+from streamops.observe.question import (
+    Part,
+    Source,
+    Window,
+    assign,
+    cut,
+    guarded,
+    has_shard_clock,
+    is_clock,
+    keys_of,
+    needs_all_keys,
+    parse_window,
+    require_on_grid,
+    require_same,
+    running_session,
+    split_guards,
+    stored_headers,
+    typed,
+    with_stored_shards,
+)
+from streamops.spark.operator import Operator
 from streamops.state.checkpoint import Checkpoint, open_checkpoint
-from streamops.testing.batches import expand, to_table
+from streamops.testing.batches import Chain, to_table
 from streamops.testing.recorded import OperatorStep, RecordedReplay
+from streamops.testing.results import BatchResult
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from pyspark.sql import SparkSession
 
-    from streamops.testing.batches import Chain
-
-Window = dt.datetime | tuple[dt.datetime, dt.datetime]
 Row = Mapping[str, Any]
 
 _LAST_WATERMARK = MAX_INSTANT // 1_000
@@ -53,33 +76,42 @@ class Ledger(Protocol):
 def explain(
     checkpoint: str | Path,
     operator: Chain,
-    source: RecordedSource | tuple[RecordedSource, RecordedSource],
+    source: Source,
     *,
     where: Mapping[str, Any],
-    window: Window | None = None,
+    window: Annotated[Window | str | None, "an instant, its start and end, or text"] = None,
     result: Mapping[str, Any] | None = None,
+    since: Annotated[int | dt.datetime | None, "a micro-batch, or an instant"] = None,
     sink: Ledger | None = None,
     earlier: Mapping[int, Chain] | None = None,
 ) -> Explanation:
     """Replay one key of a query from its checkpoint, and say why a result exists or does not.
 
-    The checkpoint has the files and the watermark of each micro-batch. An operator is deterministic per
-    key, so the replay emits what the query emitted. The query may run meanwhile. Spark is not needed.
+    The checkpoint has the sources and the watermark of each micro-batch. An operator is deterministic per
+    key, so the replay emits what the query emitted. Where rows of other keys bear on it, they are
+    replayed, too. The query may run meanwhile. Spark is not needed. What cannot be known is a note.
 
     Parameters
     ----------
     checkpoint : str or Path
         The checkpoint, on a local file system. It is not changed.
     operator : Operator, or sequence of Operator
-        The operator of the query, or its chain of operators, with the parameters of the query.
-    source : RecordedSource, or pair of RecordedSource
-        Where the rows are: :func:`files`, :func:`topics` or :func:`table`. With two inputs, one for each.
+        The operator of the query, or its chain of operators, with the parameters of the query. A running
+        session reads the state of the query, and other parameters are refused.
+    source : RecordedSource, or sequence of RecordedSource
+        Where the rows are: :func:`files`, :func:`topics` or :func:`table`. With two inputs, a pair. An input
+        that is a union of several sources is a list of them; one source is read for all of the same kind.
     where : mapping
-        Values of key columns, as the first operator names them in its left input.
-    window : datetime, or pair of datetime, optional
-        Only results whose window has this instant, or has this start and end.
+        Values of key columns, as the first operator names them in its left input. If it passes its rows
+        on, as ``time.producers`` does, also those of the next one.
+    window : datetime, pair of datetime, or str, optional
+        Only results whose window has this instant, or has this start and end. As text:
+        ``"2024-01-31T00:00:00Z"``, or two instants with a slash in between.
     result : mapping, optional
         Only results with these values in their columns.
+    since : int or datetime, optional
+        The first micro-batch to read: its number, or the time since which it was planned. Rows of earlier
+        ones are missing, and a note says so.
     sink : sink, optional
         The sink of the query, to say which results its target has, as far as its ledger says it.
     earlier : mapping of int to Operator, or to sequence of Operator, optional
@@ -94,9 +126,11 @@ def explain(
     Raises
     ------
     ColumnNotFound
-        ``COLUMN_NOT_FOUND``: `where` names a column that is no key.
+        ``COLUMN_NOT_FOUND``: `where` names a column that is no key, `result` one that results do not have, or
+        the source lacks a column.
     SpecError
-        ``INVALID_PARAMETER``: the number of sources differs from that of the inputs.
+        ``INVALID_PARAMETER``: the sources do not fit, the operator is not that of the query, or it has no such
+        window; ``VALUE_TYPE``: a value is not of the type of its column.
     CheckpointError
         ``CHECKPOINT_PATH``, ``NOT_A_CHECKPOINT``, ``CHECKPOINT_TORN``.
     RequirementError
@@ -109,35 +143,81 @@ def explain(
     Notes
     -----
     Spark retains the plans of the last 100 micro-batches (``spark.sql.streaming.minBatchesToRetain``).
-    Rows of earlier ones count as on time, and a note says so. Limits on the rows of a whole shard are
-    not replayed, as the replay has the rows of one key only. The replay has the parameters that are passed:
+    Rows of earlier ones count as on time, and a note says so. The replay has the parameters that are passed:
     where the aggregates of the query have changed, `earlier` says which ones it had before.
     """
-    for of in () if window is None else window if isinstance(window, tuple) else (window,):
-        parse_instant(of, parameter="window")
+    requested = parse_window(window)
     opened = open_checkpoint(checkpoint)
     plan = read_plan(opened)
-    first = expand(operator)[0]
-    sources = source if isinstance(source, tuple) else (source,)
-    if len(sources) != len(first.spec.inputs):
-        raise conditions.SOURCES_DIFFER.error(
-            inputs=len(first.spec.inputs), got=f"{len(sources)} sources"
-        )
-    keys = first.spec.inputs[0].by
+    guards, chain = split_guards(operator)
+    keys = keys_of(chain)
     for name in where:
         if name not in keys:
             raise conditions.NOT_A_KEY.error(column=name, columns=", ".join(keys), got=name)
     if not plan:
         return Explanation("no_rows", "the query has not planned a micro-batch", (), (), None, ())
-    inputs, notes = [], []
-    for number, (source_, input_) in enumerate(zip(sources, first.spec.inputs, strict=True)):
-        here = {
-            name: where[key] for key, name in zip(keys, input_.by, strict=False) if key in where
-        }
-        tables, missing = source_.read(opened, number, plan, here)
-        inputs.append(tables)
-        notes += missing
-    if plan[0].number > 0:
+    read = cut(plan, since)
+    if not read:
+        text = f"the query has planned no micro-batch since then; the last is {plan[-1].number}"
+        return Explanation("no_rows", text, (), (), None, ())
+    # A clock passes its rows on, and the checkpoint has the watermarks that it defined.
+    clocks = list(map(is_clock, chain))
+    first = clocks.index(False) if False in clocks else 0
+    parts, notes = assign(source, len(chain[0].spec.inputs), opened, read, sum(clocks))
+    session = running_session(parts)
+    headers, more = stored_headers(opened, chain, session)
+    notes += more
+    schemas = tuple(_schema_of(group, guards, session) for group in parts)
+    for name in where:
+        if name not in schemas[0].names:
+            raise not_in_the_source(name, schemas[0].names)
+    delays: Any = tuple(group[0][0].watermark for group in parts)
+    if first:
+        delays = (dt.timedelta(microseconds=chain[first - 1].parameters.delay),)  # type: ignore[union-attr]
+    of_inputs: Any = (schemas, delays) if len(schemas) > 1 else (schemas[0], delays[0])
+    is_whole = needs_all_keys(chain, where)
+    changes = sorted((earlier or {}).items())
+    begin = changes[0][1] if changes else operator
+
+    def replay_of(of: Chain, shards: int | None, values: Row) -> RecordedReplay:
+        operators = with_stored_shards(split_guards(of)[1][first:], headers)
+        return RecordedReplay(
+            operators,
+            of_inputs[0],
+            watermark=of_inputs[1],
+            shards=shards,
+            where=values,
+            first=first,
+        )
+
+    last = replay_of(operator, None, {})
+    if headers:
+        require_same(last, headers)
+    where = typed(where, schemas[0])
+    unknown = [name for name in result or {} if name not in last.output.names]
+    if unknown:
+        columns = ", ".join(last.output.names)
+        raise conditions.NOT_A_RESULT.error(column=unknown[0], columns=columns, got=unknown[0])
+    require_on_grid(requested, last.spec(len(last.names) - 1))
+    replay = replay_of(begin, None if is_whole else 1, where)
+    inputs = []
+    for number, (group, input_) in enumerate(zip(parts, chain[first].spec.inputs, strict=True)):
+        by = dict(zip(chain[first].spec.inputs[0].by, input_.by, strict=False))
+        here = {by.get(name, name): value for name, value in where.items()}
+        wanted = {} if is_whole or input_.is_broadcast else here
+        inputs.append(_read(group, wanted, schemas[number], guards, session))
+    notes += dict.fromkeys(note for group in parts for _, of in group for note in of.notes)
+    if is_whole and not headers and any(map(has_shard_clock, chain)):
+        shards = sorted({of.execution.shards for of in chain if has_shard_clock(of)})
+        notes.append(
+            f"rows of other keys of a shard bear on the results: the answer is that of {shards[-1]} shards,"
+            " and whether the query has as many is not known without its state"
+        )
+    if read[0].number > plan[0].number:
+        before = plan[plan.index(read[0]) - 1]
+        notes.append(f"rows before micro-batch {read[0].number} are not read")
+        replay.start(before.watermark)
+    elif plan[0].number > 0:
         notes.append(
             f"the checkpoint has no plan before micro-batch {plan[0].number}: "
             "earlier rows count in this one, as on time"
@@ -146,40 +226,53 @@ def explain(
         notes.append(
             f"micro-batch {plan[-1].number} is not committed: the query is in it, or failed in it"
         )
-    if sink is None:
-        written = None
-    else:
-        written, note = _written(sink, opened)
-        notes += note
-    delays = tuple(of.watermark for of in sources)
-    schemas = tuple(tables[0].schema for tables in inputs)
-    changes = sorted((earlier or {}).items())
-    replay = RecordedReplay(
-        changes[0][1] if changes else operator,
-        schemas if len(schemas) > 1 else schemas[0],
-        watermark=delays if len(delays) > 1 else delays[0],  # type: ignore[arg-type]
-    )
-    notes += (
-        f"{name} groups by other keys, and the replay does not have their rows"
-        for at, name in enumerate(replay.names)
-        if at and not where.keys() <= set(replay.spec(at).inputs[0].by)
-    )
+    written, more = (None, []) if sink is None else _written(sink, opened)
     # From which micro-batch on an operator is the one of the query.
     later = [*(of for _, of in changes[1:]), operator]
     query = _Query(
         replay,
-        plan,
+        read,
         list(zip(*inputs, strict=True)),
         where,
-        window,
-        result or {},
+        requested,
+        typed(result or {}, last.output),
         written,
         {number: of for (number, _), of in zip(changes, later, strict=True)} if changes else {},
     )
     current = max(batch.watermark for batch in plan)
     if plan[-1].is_committed:
         current = max(current, opened.watermark)
-    return query.explain(current, tuple(notes))
+    return query.explain(current, (*notes, *more))
+
+
+def _schema_of(
+    group: Sequence[Part], guards: Sequence[Operator], spark: SparkSession | None
+) -> pa.Schema:
+    """The columns of an input."""
+    found = next((of for of in (s.schema_of(r) for s, r in group) if of is not None), None)
+    if found is None:
+        raise conditions.NO_SOURCE_FILES.error(got="no file that exists")
+    return guarded(found.empty_table(), guards, spark, 0).schema if guards else found
+
+
+def _read(
+    group: Sequence[Part],
+    where: Row,
+    schema: pa.Schema,
+    guards: Sequence[Operator],
+    spark: SparkSession | None,
+) -> list[pa.Table]:
+    """The rows of an input in each micro-batch."""
+    found: list[list[pa.Table]] = [[] for _ in group[0][1].plan]
+    for source, recorded in group:
+        for tables, table in zip(found, source.read(recorded, where) or (), strict=False):
+            tables.append(table)
+    rows = list[pa.Table]()
+    for tables, batch in zip(found, group[0][1].plan, strict=True):
+        first, *others = tables or [schema.empty_table()]
+        table = concat([first, *(to_table(of, first.schema) for of in others)])
+        rows.append(guarded(table, guards, spark, batch.planned) if guards and tables else table)
+    return rows
 
 
 def _written(sink: Ledger, checkpoint: Checkpoint) -> tuple[int | None, list[str]]:
@@ -221,11 +314,13 @@ class _Query:
             steps, output = self.replay.step(batch.number, there, batch.watermark)
             ideal, undelayed = punctual.step(batch.number, there, 0)
             _collect(read, ideal)
-            emitted += filter(self._fits, undelayed.rows)
+            emitted += self._fitting(undelayed)
             self.rows += (KeyRow(batch.number, of.name, row) for of in steps for row in of.rows)
-            states += (KeyState(batch.number, *of) for of in self.replay.changed_states())
+            states += (
+                KeyState(batch.number, *of, self.where) for of in self.replay.changed_states()
+            )
             written = None if self.written is None else batch.number <= self.written
-            for row in filter(self._fits, output.rows):
+            for row in self._fitting(output):
                 made = tuple(of for of in self._made_of([row])[0] if not _is_lost(of))
                 results.append(KeyResult(batch.number, row, made, batch.is_committed, written))
         *pending, last = punctual.pending()
@@ -235,14 +330,17 @@ class _Query:
         is_open = self._is_pending(self.replay)
         targets = [of.row for of in results] + ideal_results
         if not targets and is_open:
-            targets = [row for row in self.replay.flush().rows if self._fits(row)]
+            targets = [*self._fitting(self.replay.flush())]
         relevant = self._made_of(targets, read) if targets else self._near_window(read)
+        requested = None
+        if self.window is not None:
+            requested = tuple(of for rows in relevant for of in rows)
         reason, answer, due, operator = self._reason(
             results, relevant, current, is_open=is_open, is_possible=bool(ideal_results)
         )
         return Explanation(
             reason, answer, tuple(self.rows), tuple(results), due, notes, operator, tuple(states),
-            tuple((batch.number, batch.watermark) for batch in self.plan),
+            tuple((batch.number, batch.watermark) for batch in self.plan), requested,
         )  # fmt: skip
 
     def _cast(self, tables: tuple[pa.Table, ...]) -> tuple[pa.Table, ...] | None:
@@ -337,8 +435,12 @@ class _Query:
             others = [min(timed, key=lambda of: abs((of.arrived.time or 0) - time))]
         return text + (f"; the nearest of the other input is {others[0]}" if others else "")
 
+    def _fitting(self, result: BatchResult) -> list[dict[str, Any]]:
+        """The results that the question is about."""
+        return list(filter(self._fits, self.replay.records(result.table)))
+
     def _is_pending(self, replay: RecordedReplay) -> bool:
-        return any(map(self._fits, replay.flush().rows))
+        return bool(self._fitting(replay.flush()))
 
     def _watermark(self, of_spark: int) -> str:
         """The watermark of the operator that emits the result, which its rows show as well."""
@@ -349,10 +451,7 @@ class _Query:
         """The least watermark at which the result is emitted, by bisection."""
 
         def is_emitted(watermark: int) -> bool:
-            found: Iterator[dict[str, Any]] = (
-                row for result in self.replay.advance(watermark) for row in result.rows
-            )
-            return any(map(self._fits, found))
+            return any(map(self._fitting, self.replay.advance(watermark)))
 
         low, step = current, 1_000
         while not is_emitted(min(low + step, _LAST_WATERMARK)):
@@ -367,7 +466,7 @@ class _Query:
 
     def _fits(self, row: Row) -> bool:
         wanted = {**{k: v for k, v in self.where.items() if k in row}, **self.conditions}
-        if any(name not in row or row[name] != value for name, value in wanted.items()):
+        if any(name not in row or not same(row[name], value) for name, value in wanted.items()):
             return False
         if self.window is None:
             return True

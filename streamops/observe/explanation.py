@@ -31,13 +31,15 @@ class Explanation:
     due : int, optional
         Of an open result: Spark's watermark in milliseconds at which it is emitted.
     notes : tuple of str
-        What the checkpoint or the source does not have any more, and what the ledger of the sink does not say.
+        What could not be known: what checkpoint and source do not have any more, or do not say.
     operator : str, optional
         Without a result: the operator that has the rows, or has lost them.
     key_states : tuple of KeyState
         The state of the key after each micro-batch that changed it.
     watermarks : tuple of tuple of int
         Each micro-batch, and Spark's watermark in milliseconds.
+    requested : tuple of KeyRow, optional
+        The rows in the window that is asked about. ``str()`` shows up to 20 of them, and counts the others.
     """
 
     reason: str
@@ -49,11 +51,26 @@ class Explanation:
     operator: str | None = None
     key_states: tuple[KeyState, ...] = ()
     watermarks: tuple[tuple[int, int], ...] = ()
+    requested: tuple[KeyRow, ...] | None = None
 
     def __str__(self) -> str:
-        both: list[KeyRow | KeyResult] = [*self.key_rows, *self.key_results]
-        events = sorted(both, key=lambda event: event.batch)
-        return "\n".join([self.answer, *map(str, events), *(f"note: {n}" for n in self.notes)])
+        rows = self.key_rows if self.requested is None else self.requested
+        others = len(self.key_rows) - len(rows)
+        events: list[KeyRow | KeyResult] = [*rows[:_DISPLAYED], *self.key_results[:_DISPLAYED]]
+        events.sort(key=lambda event: event.batch)
+        more = [
+            f"and {count} {what}{'' if count == 1 else 's'}"
+            for count, what in (
+                (len(rows) - _DISPLAYED, "more row"),
+                (len(self.key_results) - _DISPLAYED, "more result"),
+                (others, "row"),
+            )
+            if count > 0
+        ]
+        if others:
+            more[-1] += " outside of the window"
+        notes = (f"note: {note}" for note in self.notes)
+        return "\n".join([self.answer, *map(str, events), *more, *notes])
 
     @property
     def rows(self) -> pd.DataFrame:
@@ -121,4 +138,5 @@ class Explanation:
         return draw(title, self.key_rows, self.key_results, self.watermarks, ax)
 
 
+_DISPLAYED = 20
 _ROW_COLUMNS = ("batch", "operator", "side", "outcome", "watermark", "lateness", "row")

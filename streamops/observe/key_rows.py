@@ -9,7 +9,7 @@ from typing import Any
 
 from streamops.kernel.time import MAX_INSTANT, format_duration, format_instant
 from streamops.state.reading import rows_of_shard
-from streamops.testing.recorded import ArrivedRow
+from streamops.testing.recorded import ArrivedRow, of_key
 from streamops.testing.results import records
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -66,12 +66,13 @@ class KeyState:
     operator: str
     blob: str = field(repr=False)
     segments: Mapping[int, str] = field(repr=False)
+    where: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """The rows of the state; of a later operator in a chain there may be several keys."""
         table = rows_of_shard(self.blob, self.segments)
-        return [] if table is None else records(table.drop_columns("shard"))
+        return [] if table is None else records(of_key(table.drop_columns("shard"), self.where))
 
 
 def bounds_of(row: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -16,8 +16,7 @@ from streamops.kernel.parameters import require_package
 from streamops.kernel.time import Duration
 from streamops.observe import conditions
 from streamops.observe.log_files import read_parquet
-from streamops.observe.plan import Piece, Prepare, RecordedSource
-from streamops.state.checkpoint import Checkpoint
+from streamops.observe.plan import Piece, Prepare, Recorded, RecordedSource
 
 Add = Mapping[str, Any]
 """An action that adds a file: its path and the values of its partition."""
@@ -31,14 +30,9 @@ class TableSource(RecordedSource):
     starting_version: int | None = None
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def scan(
-        self,
-        checkpoint: Checkpoint,
-        number: int,
-        ranges: Sequence[tuple[str | None, str | None]],
-        wanted: Mapping[str, Any],
-        notes: list[str],
-    ) -> Iterator[Piece]:
+    OFFSET: ClassVar[str | None] = "reservoirVersion"
+
+    def scan(self, recorded: Recorded, wanted: Mapping[str, Any] | None) -> Iterator[Piece]:
         """Yield the rows of each file."""
         table = self._open(None)
         settings, schema = table.metadata().configuration, pa.schema(table.schema().to_arrow())
@@ -50,23 +44,30 @@ class TableSource(RecordedSource):
             if pa.types.is_timestamp(type_) or pa.types.is_binary(type_):
                 raise conditions.TABLE_UNFIT.error(got=f"a partition by {name} of type {type_}")
         yield 0, schema.empty_table()
+        missing, ids, own = list[str](), set[str](), str(table.metadata().id)
         stored = pa.schema([of for of in schema if of.name not in partitions])
-        pushed = {name: value for name, value in wanted.items() if name not in partitions}
+        pushed = {n: value for n, value in (wanted or {}).items() if n not in partitions}
         system = _file_system(self.path, dict(self.storage_options))
-        for at, (start, end) in enumerate(ranges):
-            for add in () if end is None else self._adds(system, start, end, notes):
+        for at, (start, end) in enumerate(recorded.ranges):
+            ids.add(own if end is None else json.loads(end)["reservoirId"])
+            for add in () if end is None else self._adds(system, start, end, recorded.notes):
                 if add.get("deletionVector") is not None:
                     raise conditions.TABLE_UNFIT.error(got="a deletion vector")
                 try:
                     rows = read_parquet(system, unquote(add["path"]), stored, pushed)
                 except FileNotFoundError:
-                    notes.append(f"the file {add['path']} of the table does not exist any more")
+                    missing.append(add["path"])
                     continue
                 for name in partitions:
                     value = pa.scalar(add["partitionValues"].get(name) or None, pa.string())
                     column = pa.repeat(value, len(rows)).cast(schema.field(name).type)
                     rows = rows.append_column(schema.field(name), column)
                 yield at, rows.select(schema.names)
+        recorded.note(missing, "the file {} of the table does not exist any more")
+        others = sorted(ids - {own})
+        recorded.note(
+            others, "the query read the table with the id {}, and another one is there now"
+        )
 
     def _open(self, version: int | None) -> Any:
         deltalake = require_package("deltalake", package="deltalake", extra="delta")

@@ -7,22 +7,24 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamops.kernel.calls import explain_call
 from streamops.kernel.parameters import require_package, require_servers
 from streamops.kernel.time import Duration
 from streamops.observe import conditions
-from streamops.observe.plan import Piece, Prepare, RecordedSource
-from streamops.state.checkpoint import Checkpoint
+from streamops.observe.plan import Piece, Prepare, Recorded, RecordedSource
 
 _LOG = logging.getLogger("streamops.observe")
 _TIMEOUT = 30  # seconds
 _RECORDS = 10_000  # in a table
 _WAIT = 0.05  # seconds: a call returns after it, unless it has that many records
+_INSTANT = pa.timestamp("us", tz="UTC")
 _COLUMNS = pa.schema(
     [
         ("key", pa.binary()),
@@ -30,12 +32,17 @@ _COLUMNS = pa.schema(
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestamp", _INSTANT),
         ("timestampType", pa.int32()),
     ]
 )
 # Number of the type in confluent-kafka, and in Spark.
 _TIMESTAMP_TYPES = {0: -1, 1: 0, 2: 1}
+
+_NEWER = (
+    "records of micro-batch {} are newer than its plan: the topic was created again, or the clock of a"
+    " producer is ahead"
+)
 
 Partition = tuple[str, int]
 
@@ -47,20 +54,13 @@ class TopicSource(RecordedSource):
     servers: str
     client: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
-    def scan(
-        self,
-        checkpoint: Checkpoint,
-        number: int,
-        ranges: Sequence[tuple[str | None, str | None]],
-        wanted: Mapping[str, Any],
-        notes: list[str],
-    ) -> Iterator[Piece]:
+    def scan(self, recorded: Recorded, wanted: Mapping[str, Any] | None) -> Iterator[Piece]:
         """Yield the records of each micro-batch."""
         yield 0, _COLUMNS.empty_table()
         # The offset at which each micro-batch ends, by partition; the first one is where the query began.
         bounds: dict[Partition, list[int]] = {}
-        for at, (start, end) in enumerate(ranges):
-            first = _read_offsets(start) if start else _initial_offsets(checkpoint, number)
+        for at, (start, end) in enumerate(recorded.ranges):
+            first = _read_offsets(start) if start else _initial_offsets(recorded.log / "0")
             for partition, offset in _read_offsets(end).items() if end else ():
                 # A partition that was added later is read from its beginning.
                 ends = bounds.setdefault(partition, [first.get(partition, 0)] * (at + 1))
@@ -72,10 +72,18 @@ class TopicSource(RecordedSource):
             return
         consumer = self._open()
         try:
-            yield from _consume(consumer, unread, notes)
+            newer = dict[str, None]()
+            for at, rows in _consume(consumer, unread, recorded.notes):
+                planned = pa.scalar((recorded.plan[at].planned + 1) * 1_000, _INSTANT)
+                if pc.any(pc.greater(rows.column("timestamp"), planned)).as_py():
+                    newer[str(recorded.plan[at].number)] = None
+                yield at, rows
+            recorded.note([*newer], _NEWER)
         # Its text may contain a setting.
         except _kafka().KafkaException as error:
-            raise conditions.TOPIC_UNREADABLE.error(got=error.args[0].name()) from None
+            names = ", ".join(sorted({topic for topic, _ in unread}))
+            got = f"{error.args[0].name()} ({names})"
+            raise conditions.TOPIC_UNREADABLE.error(got=got) from None
         finally:
             consumer.close()
 
@@ -167,9 +175,8 @@ def _read_offsets(offset: str) -> dict[Partition, int]:
     }
 
 
-def _initial_offsets(checkpoint: Checkpoint, number: int) -> dict[Partition, int]:
+def _initial_offsets(file: Path) -> dict[Partition, int]:
     """Where a query began; empty if the checkpoint does not have that any more."""
-    file = checkpoint.path / "sources" / str(number) / "0"
     # A byte before it lets Spark 2.1 refuse the file.
     content = file.read_bytes().lstrip(b"\0").decode() if file.is_file() else ""
     return _read_offsets(content.partition("\n")[2] or "{}")
@@ -185,12 +192,14 @@ def _consume(
         edges = consumer.get_watermark_offsets(
             kafka.TopicPartition(topic, partition), timeout=_TIMEOUT
         )
-        earliest = edges[0] if edges is not None else first
-        if earliest > first:
-            removed = f"{first} to {min(earliest, last) - 1}"
-            notes.append(f"the topic {topic} does not have offsets {removed} of partition {partition}"
-                         " any more")  # fmt: skip
-        if earliest >= last:
+        earliest, end = edges if edges is not None else (first, last)
+        removed = [(first, min(earliest, last))] if earliest > first else []
+        removed += [(max(first, end), last)] if end < last else []
+        for since, until in removed:
+            why = ": it was created again, or has lost them" if until > end else ""
+            notes.append(f"the topic {topic} does not have offsets {since} to {until - 1} of partition {partition}"
+                         f" any more{why}")  # fmt: skip
+        if earliest >= last or end <= first:
             unfinished.discard((topic, partition))
         else:
             starts.append(kafka.TopicPartition(topic, partition, max(first, earliest)))
@@ -227,7 +236,7 @@ def _split(found: Sequence[Any], bounds: Mapping[Partition, list[int]]) -> Itera
             pa.array([topic] * len(messages)),
             pa.array(np.full(len(messages), partition, np.int32)),
             pa.array(offsets),
-            millis.cast(pa.timestamp("ms")).cast(pa.timestamp("us", tz="UTC")),
+            millis.cast(pa.timestamp("ms")).cast(_INSTANT),
             pa.array([_TIMESTAMP_TYPES[type_] for type_, _ in stamps], pa.int32()),
         ]
         table = pa.table(columns, schema=_COLUMNS)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from streamops.kernel.columns import combine_chunks, concat
+from streamops.kernel.columns import concat
+from streamops.kernel.errors import ColumnNotFound, located
 from streamops.kernel.time import Duration
+from streamops.observe import conditions
 from streamops.state.checkpoint import Checkpoint
+from streamops.testing.batches import canonical, to_table
+from streamops.testing.recorded import of_key
 
 Prepare = Callable[[pa.Table], pa.Table]
 Piece = tuple[int, pa.Table]
@@ -32,6 +35,8 @@ class MicroBatch:
         Its number.
     watermark : int
         Spark's watermark, in milliseconds.
+    planned : int
+        When it was planned, in milliseconds since 1970.
     starts, ends : tuple of str or None
         The offsets of each source as JSON, before and after it.
     is_committed : bool
@@ -40,6 +45,7 @@ class MicroBatch:
 
     number: int
     watermark: int
+    planned: int
     starts: tuple[str | None, ...]
     ends: tuple[str | None, ...]
     is_committed: bool
@@ -59,11 +65,55 @@ def read_plan(checkpoint: Checkpoint) -> list[MicroBatch]:
             continue  # the running query has removed it since
         _, (metadata, *lines) = checkpoint.read_log("offsets", number)
         ends = tuple(None if line == _NO_OFFSET else line for line in lines)
-        watermark = int(json.loads(metadata).get("batchWatermarkMs", 0))
+        of = json.loads(metadata)
+        watermark, planned = (
+            int(of.get(name, 0)) for name in ("batchWatermarkMs", "batchTimestampMs")
+        )
         starts = before or (None,) * len(ends)
-        plan.append(MicroBatch(number, watermark, starts, ends, number in committed))
+        plan.append(MicroBatch(number, watermark, planned, starts, ends, number in committed))
         before = ends
     return plan
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a checkpoint has of one source.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+        The checkpoint.
+    number : int
+        Number of the source in the query: its line in the offsets.
+    folder : int
+        Number of its folder in ``sources``. A source that a query reads twice has one folder.
+    plan : sequence of MicroBatch
+        The micro-batches whose rows are wanted.
+    notes : list of str
+        What does not exist any more, or is not what the query read. Sources add to it.
+    """
+
+    checkpoint: Checkpoint
+    number: int
+    folder: int
+    plan: Sequence[MicroBatch]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def ranges(self) -> list[tuple[str | None, str | None]]:
+        """The offsets before and after each micro-batch."""
+        return [(batch.starts[self.number], batch.ends[self.number]) for batch in self.plan]
+
+    @property
+    def log(self) -> Any:
+        """The folder of the source."""
+        return self.checkpoint.path / "sources" / str(self.folder)
+
+    def note(self, names: Sequence[str], text: str) -> None:
+        """Note what is true of files or versions. Of many, three are named."""
+        self.notes.extend(text.format(name) for name in names[:3])
+        if len(names) > 3:
+            self.notes.append(f"the same is true of {len(names) - 3} more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,62 +132,72 @@ class RecordedSource(ABC):
         Number of the source in the query.
     """
 
+    OFFSET: ClassVar[str | None] = None
+    """A field that offsets of such a source have; None if their fields are names of the user."""
+
     prepare: Prepare | None = None
     columns: Mapping[str, str] | None = None
     watermark: Duration | None = None
     number: int | None = None
 
-    def read(
-        self, checkpoint: Checkpoint, number: int, plan: list[MicroBatch], where: Mapping[str, Any]
-    ) -> tuple[list[pa.Table], list[str]]:
-        """The prepared rows of a key in each micro-batch, and notes about what does not exist any more."""
-        number = number if self.number is None else self.number
+    def require_fit(self, recorded: Recorded) -> None:
+        """Refuse the offsets of another kind of source."""
+        for _, end in recorded.ranges:
+            fields = {} if end is None else json.loads(end)
+            known = {"logOffset", "reservoirVersion"}
+            fits = isinstance(fields, dict) and (
+                self.OFFSET in fields if self.OFFSET else known.isdisjoint(fields)
+            )
+            if fields and not fits:
+                raise conditions.SOURCE_IS_OTHER.error(
+                    number=recorded.number, got=f"{type(self).__name__} for the offset {end:.80}"
+                )
+
+    def read(self, recorded: Recorded, where: Mapping[str, Any]) -> list[pa.Table] | None:
+        """The prepared rows of a key in each micro-batch; None if no file tells the columns."""
+        self.require_fit(recorded)
         # Without a prepare, the source has the columns of the operator.
         names = self.columns
         if names is None:
             names = {} if self.prepare is not None else {name: name for name in where}
         wanted = {names[name]: value for name, value in where.items() if name in names}
-        notes = list[str]()
-        prepare = self.prepare or (lambda rows: rows)
-        found: list[list[pa.Table]] = [[] for _ in plan]
+        found: list[list[pa.Table]] = [[] for _ in recorded.plan]
         empty: pa.Table | None = None
-        for at, rows in self.scan(checkpoint, number, _ranges(plan, number), wanted, notes):
-            chosen = filter_rows(prepare(rows), where)
-            empty = chosen.schema.empty_table() if empty is None else empty
+        for at, rows in self.scan(recorded, wanted):
+            rows = self._prepared(rows)
+            if empty is None:
+                empty = canonical(rows.schema).empty_table()
+            with located(at=f"source {recorded.number}"):
+                for name in where:
+                    if name not in rows.column_names:
+                        raise not_in_the_source(name, rows.column_names)
+                rows = rows.select([n for n in empty.column_names if n in rows.column_names])
+                chosen = of_key(to_table(rows, empty.schema), where)
             if len(chosen):
                 found[at].append(chosen)
-        assert empty is not None, "a source yields its columns at least"
-        return [concat([empty, *tables]) for tables in found], notes
+        return None if empty is None else [concat([empty, *tables]) for tables in found]
 
-    def schema_of(self, checkpoint: Checkpoint, number: int, plan: list[MicroBatch]) -> pa.Schema:
-        """The columns of the prepared rows."""
-        number = number if self.number is None else self.number
-        _, rows = next(self.scan(checkpoint, number, _ranges(plan, number), {}, []))
-        return rows.schema if self.prepare is None else self.prepare(rows).schema
+    def schema_of(self, recorded: Recorded) -> pa.Schema | None:
+        """The columns of the prepared rows; None if no file tells them."""
+        self.require_fit(recorded)
+        rows = next((rows for _, rows in self.scan(recorded, None)), None)
+        return None if rows is None else canonical(self._prepared(rows).schema)
+
+    def _prepared(self, rows: pa.Table) -> pa.Table:
+        rows = rows if self.prepare is None else self.prepare(rows)
+        if not isinstance(rows, pa.Table):
+            raise conditions.NOT_A_TABLE.error(got=f"a {type(rows).__name__}")
+        return rows
 
     @abstractmethod
-    def scan(
-        self,
-        checkpoint: Checkpoint,
-        number: int,
-        ranges: Sequence[tuple[str | None, str | None]],
-        wanted: Mapping[str, Any],
-        notes: list[str],
-    ) -> Iterator[Piece]:
-        """Yield the rows between two offsets of each micro-batch, and at least one table without rows.
+    def scan(self, recorded: Recorded, wanted: Mapping[str, Any] | None) -> Iterator[Piece]:
+        """Yield the rows between two offsets of each micro-batch; the first table has their columns.
 
-        Rows whose columns differ from those in ``wanted`` may be left out. What does not exist any more is
-        added to ``notes``.
+        Rows whose columns differ from those in ``wanted`` may be left out; None wants the columns only.
+        What does not exist any more is noted.
         """
 
 
-def _ranges(plan: list[MicroBatch], number: int) -> list[tuple[str | None, str | None]]:
-    return [(batch.starts[number], batch.ends[number]) for batch in plan]
-
-
-def filter_rows(table: pa.Table, where: Mapping[str, Any]) -> pa.Table:
-    """The rows whose columns have these values."""
-    for name, value in where.items():
-        column = combine_chunks(table.column(name))
-        table = table.filter(pc.is_null(column) if value is None else pc.equal(column, value))
-    return table
+def not_in_the_source(name: str, names: Sequence[str]) -> ColumnNotFound:
+    """The error of a source without a column that is asked for."""
+    return conditions.NOT_IN_THE_SOURCE.error(column=name, columns=", ".join(names), got=name)

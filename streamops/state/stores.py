@@ -126,7 +126,7 @@ def read_segments(
     )
 
 
-def _may_be_ours(operator: OperatorFiles) -> bool:
+def may_be_ours(operator: OperatorFiles) -> bool:
     """Whether an operator of the query may be one of streamops, by Spark's metadata."""
     if operator.has_variables:
         return VARIABLE in operator.variables
@@ -160,7 +160,7 @@ def read_shards(
     None if it is not an operator of streamops.
     """
     path, last = str(checkpoint.path), checkpoint.last
-    if not _may_be_ours(operator):
+    if not may_be_ours(operator):
         return None
     try:
         stored, has_timeout = read_rows(spark, path, operator.number, last)

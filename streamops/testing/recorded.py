@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import timestamp_micros
-from streamops.kernel.core import SIDES, State, Step, mark_owned
+from streamops.kernel.columns import combine_chunks, timestamp_micros, value_codes
+from streamops.kernel.core import SIDES, Identity, State, Step, mark_owned
+from streamops.kernel.hashing import shard_of
 from streamops.kernel.lateness import LATE, has_side_output
 from streamops.kernel.operator import Spec
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
+from streamops.kernel.values import Refused, to_column
 from streamops.spark.clocks import ClockSpec
 from streamops.spark.step import Stored
 from streamops.testing.batches import Chain, Delays, Schemas
@@ -24,6 +26,7 @@ from streamops.testing.results import BatchResult, records
 
 # Metrics of results and of the state: they do not say what a row counts as.
 _NOT_OF_ROWS = {"rows", "results", "corrections", "timeouts", "full", "deletes", "on_time"}
+_POSITION = "__position"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +98,28 @@ class OperatorStep:
 
 
 class RecordedReplay(Replay):
-    """A chain of operators over micro-batches with given watermarks.
+    """A chain of operators over micro-batches with given watermarks, which reports the rows of a key.
 
-    The state has one shard. Parameters are those of :class:`~streamops.testing.Replay`.
+    Parameters are those of :class:`~streamops.testing.Replay`. Without ``shards``, each operator has its own
+    number of shards. ``where`` has values of columns: only rows that have them are reported. All rows
+    are processed. ``first`` is the position of the first operator in the query.
     """
 
-    def __init__(self, operator: Chain, schema: Schemas, *, watermark: Delays = None) -> None:
-        super().__init__(operator, schema, watermark=watermark, shards=1)
-        self._delays, self._counts = watermark, True
-        self._blobs: dict[int, str] = {}
+    def __init__(
+        self,
+        operator: Chain,
+        schema: Schemas,
+        *,
+        watermark: Delays = None,
+        shards: int | None = None,
+        where: Mapping[str, Any] | None = None,
+        first: int = 0,
+    ) -> None:
+        super().__init__(operator, schema, watermark=watermark, shards=shards)
+        self._delays, self._shards, self._counts = watermark, shards, True
+        self._where, self._first = where or {}, first
+        self._blobs: dict[tuple[int, int], str] = {}
+        self._own: list[set[int]] = [set() for _ in self._stages]
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
@@ -117,14 +133,13 @@ class RecordedReplay(Replay):
         self._batches, self._current = number, watermark
         steps, results = list[OperatorStep](), list[BatchResult]()
         output: pa.Table | None = None
-        for stage in self._stages:
+        for at, stage in enumerate(self._stages):
             rows = list[ArrivedRow]()
-            if tables is not None:
-                rows += (
-                    _arrivals(stage, tables)
-                    if self._counts
-                    else chain.from_iterable(map(_uncounted, tables))
-                )
+            if tables is not None and self._counts:
+                rows += _arrivals(stage, tables, self._where, self._own[at])
+            elif tables is not None:
+                rows += (ArrivedRow(None, row, None, {}, None, None)
+                         for table in tables for row in self.records(table))  # fmt: skip
             result, output = stage.step(number, tables, watermark)
             steps.append(OperatorStep(self.names[len(steps)], rows, result))
             results.append(result)
@@ -134,27 +149,34 @@ class RecordedReplay(Replay):
     def change(self, operator: Chain) -> None:
         """Continue with changed operators, as a query that is restarted from its checkpoint."""
         schemas: Any = self._schemas
-        twin = RecordedReplay(operator, schemas, watermark=self._delays)
+        twin = RecordedReplay(operator, schemas, watermark=self._delays, shards=self._shards)
         for stage, before in zip(twin._stages, self._stages, strict=True):
             stage.stored, stage.stores = before.stored, before.stores
         self._stages = twin._stages
 
-    def changed_states(self) -> list[tuple[str, str, dict[int, str]]]:
-        """The operators whose state has changed since the last call: their blob and segments."""
-        found = list[tuple[str, str, dict[int, str]]]()
+    def start(self, watermark: int) -> None:
+        """Let the rows of the next micro-batch be late by this watermark of Spark, in milliseconds."""
+        self.step(0, tuple(schema.empty_table() for schema in self._schemas), watermark)
+
+    def records(self, table: pa.Table) -> list[dict[str, Any]]:
+        """The rows of the key."""
+        return records(of_key(table, self._where))
+
+    def changed_states(self) -> Iterator[tuple[str, str, dict[int, str]]]:
+        """The shards of the key whose state has changed since the last call: operator, blob, segments."""
         for at, (name, stage) in enumerate(zip(self.names, self._stages, strict=True)):
-            blob = stage.stored[0][-1] if 0 in stage.stored else ""
-            if blob != self._blobs.get(at, ""):
-                self._blobs[at] = blob
-                found.append((name, blob, dict(stage.stores[0])))
-        return found
+            for shard in sorted(self._own[at] & stage.stored.keys()):
+                blob = stage.stored[shard][-1]
+                if blob != self._blobs.get((at, shard), ""):
+                    self._blobs[at, shard] = blob
+                    yield name, blob, dict(stage.stores[shard])
 
     def pending(self) -> list[list[dict[str, Any]]]:
-        """By operator, the rows that it would emit if the stream ended here."""
+        """By operator, the rows of the key that it would emit if the stream ended here."""
         found, table = list[list[dict[str, Any]]](), None
         for stage in self._stages:
             _, table = stage.flush(self._batches, table, self._current)
-            found.append(records(table))
+            found.append(self.records(table))
         return found
 
     def fork(self, *, counts: bool = True) -> RecordedReplay:
@@ -173,7 +195,19 @@ class RecordedReplay(Replay):
     def names(self) -> list[str]:
         """The names of the operators; with a number, if several have the same name."""
         names = [stage.operator.name for stage in self._stages]
-        return [n if names.count(n) == 1 else f"{n}[{at}]" for at, n in enumerate(names)]
+        return [
+            n if names.count(n) == 1 else f"{n}[{self._first + at}]" for at, n in enumerate(names)
+        ]
+
+    def identities(self) -> Iterator[tuple[str, Identity]]:
+        """The layout of the state of each operator, and the parameters that it depends on."""
+        for stage in self._stages:
+            yield stage.run_step.core.STATE.kind, stage.spec.identity
+
+    @property
+    def output(self) -> pa.Schema:
+        """The columns of the results and of the side output."""
+        return self._stages[-1].output.columns
 
     def spec(self, position: int) -> Spec:
         """The parameters of an operator, resolved."""
@@ -187,52 +221,86 @@ class RecordedReplay(Replay):
         return [other.step(self._batches, None, watermark)[1] for _ in other._stages]
 
 
-def _uncounted(rows: pa.Table) -> Iterator[ArrivedRow]:
-    return (ArrivedRow(None, row, None, {}, None, None) for row in records(rows))
+def of_key(table: pa.Table, where: Mapping[str, Any]) -> pa.Table:
+    """The rows whose columns have these values; a column that the table does not have is not compared.
+
+    Values are equal as in ``GROUP BY``: NaN equals NaN, and -0.0 equals 0.0.
+    """
+    for name, value in where.items():
+        if name in table.column_names and len(table):
+            column = combine_chunks(table.column(name))
+            try:
+                wanted = to_column([value], pa.field(name, column.type))
+            except Refused:  # another column of this name, such as a result
+                continue
+            codes = value_codes(pa.concat_arrays([column, wanted]))
+            table = table.filter(pa.array(codes[:-1] == codes[-1]))
+    return table
 
 
-def _state_of(stage: Any) -> State:
+def _state_of(stage: Any, shard: int) -> State:
     step = stage.run_step
-    if 0 not in stage.stored:
-        empty = State.empty(step.core.layout(stage.spec))
-        return replace(empty, segments=step.open_segments(stage.stores[0], 0))
-    segments = step.open_segments(stage.stores[0], 0)
-    return Stored(*stage.stored[0]).state(step.header, adapt=step.adapt, segments=segments)
+    segments = step.open_segments(stage.stores[shard], shard)
+    if shard not in stage.stored:
+        return replace(State.empty(step.core.layout(stage.spec)), segments=segments)
+    return Stored(*stage.stored[shard]).state(step.header, adapt=step.adapt, segments=segments)
 
 
-def _arrivals(stage: Any, tables: Sequence[pa.Table]) -> Iterator[ArrivedRow]:
-    """Say what each row counts as, if they arrive one after the other."""
+def _arrivals(
+    stage: Any, tables: Sequence[pa.Table], where: Mapping[str, Any], own: set[int]
+) -> Iterator[ArrivedRow]:
+    """Say what each row of the key counts as, if they arrive one after the other, after all others.
+
+    The shards that have rows of the key are added to ``own``.
+    """
     spec, core = stage.spec, stage.run_step.core
     sides = SIDES[: len(tables)]
     named = sides if len(tables) > 1 else (None,)
     if isinstance(stage.operator.parameters, ClockSpec):
         for rows in tables:
-            yield from (ArrivedRow(None, row, None, {}, None, None) for row in records(rows))
+            of = records(of_key(rows, where))
+            yield from (ArrivedRow(None, row, None, {}, None, None) for row in of)
         return
-    state = _state_of(stage)
+    states: dict[int, State] = {}
     for at, (side, rows) in enumerate(zip(named, tables, strict=True)):
         if not len(rows):
             continue
         input_ = spec.inputs[at]
-        packed_of = rows.select(input_.schema.names)
 
         def run(chosen: pa.Table, before: State, at: int = at) -> Step:
             inputs = core.no_rows(spec)
-            inputs[at] = core.pack(spec, chosen, SIDES[at])
+            packed = chosen.select(spec.inputs[at].schema.names)
+            inputs[at] = core.pack(spec, packed, SIDES[at])
             if spec.inputs[at].is_broadcast and spec.inputs[at].by:
                 inputs[at] = mark_owned(inputs[at], pa.repeat(True, len(inputs[at])))
             attuned, opened, inputs = core.attune(spec, before, inputs)
             step: Step = core.step(attuned, opened, inputs, before.watermark)
             return replace(step, state=core.settle(attuned, step.state))
 
-        times: list[int | None] = [None] * len(rows)
-        if input_.time is not None:
-            micros, valid = timestamp_micros(rows.column(input_.time))
-            times = [int(m) if v else None for m, v in zip(micros, valid, strict=True)]
-        watermark = state.watermark
-        counted, state = _count(run, state, packed_of)
-        for row, time, (counts, reason) in zip(records(rows), times, counted, strict=True):
-            yield ArrivedRow(side, row, time, counts, reason, watermark)
+        shards = pa.array(shard_of(rows, input_.by, stage.count))
+        numbered = rows.append_column(_POSITION, pa.array(np.arange(len(rows))))
+        chosen = of_key(numbered, where)
+        positions = np.asarray(chosen.column(_POSITION))
+        others = np.ones(len(rows), bool)
+        others[positions] = False
+        for shard in np.unique(np.asarray(shards)[positions]).tolist():
+            own.add(shard)
+            here = np.asarray(shards) == shard
+            state = states.get(shard) or _state_of(stage, shard)
+            watermark = state.watermark
+            rest = rows.filter(pa.array(here & others))
+            if len(rest):
+                after = run(rest, state).state
+                has_clock = core.placement.watermark == "greatest"
+                state = after if has_clock else replace(after, watermark=watermark)
+            mine = rows.filter(pa.array(here & ~others))
+            times: list[int | None] = [None] * len(mine)
+            if input_.time is not None:
+                micros, valid = timestamp_micros(mine.column(input_.time))
+                times = [int(m) if v else None for m, v in zip(micros, valid, strict=True)]
+            counted, states[shard] = _count(run, state, mine)
+            for row, time, (counts, reason) in zip(records(mine), times, counted, strict=True):
+                yield ArrivedRow(side, row, time, counts, reason, watermark)
 
 
 def _count(

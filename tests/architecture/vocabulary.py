@@ -108,6 +108,8 @@ ALLOWED = {
     ("streamops/kernel/codes.py", "TARGET_KIND"): _CODE,
     ("streamops/kernel/codec.py", "kind"): _HEADER,
     ("streamops/kernel/core.py", "kind"): _HEADER,
+    ("streamops/observe/question.py", "kind"): _HEADER,
+    ("streamops/testing/recorded.py", "kind"): _HEADER,
     ("streamops/sinks/conditions.py", "TARGET_KIND"): _CODE,
     ("streamops/sketches/conditions.py", "SKETCH_KIND"): _CODE,
     ("streamops/sketches/core/sketch.py", "kind"): _HEADER,

@@ -15,6 +15,7 @@ import pytest
 from streamops import aggregates as agg
 from streamops import joins, observe, windows
 from streamops.kernel.errors import ColumnNotFound, SpecError, StreamopsError
+from streamops.observe.question import UNVERIFIED
 from streamops.testing import Replay, at
 
 COLUMNS = pa.schema([("k", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("v", pa.int64())])
@@ -41,7 +42,9 @@ def write_checkpoint(
             for number, table in enumerate(files):
                 path = folder.parent / f"input {source}-{batch}-{number}.parquet"
                 pq.write_table(table, path)
-                entries.append({"path": path.as_uri(), "timestamp": 1, "batchId": logs[source]})
+                stamp = path.stat().st_mtime_ns // 1_000_000
+                entry = {"path": path.as_uri(), "timestamp": stamp, "batchId": logs[source]}
+                entries.append(entry)
             lines = map(json.dumps, entries)
             (log / str(logs[source])).write_text("\n".join(["v1", *lines]))
         head = json.dumps({"batchWatermarkMs": mark, "batchTimestampMs": 1, "conf": {}})
@@ -201,6 +204,7 @@ def test_a_micro_batch_without_a_commit_is_noted(tmp_path: Path) -> None:
     (tmp_path / f"checkpoint/commits/{last}").unlink()
     found = observe.explain(tmp_path / "checkpoint", tumbling(), observe.files(), where={"k": "a"})
     assert found.notes == (
+        UNVERIFIED,
         f"micro-batch {last} is not committed: the query is in it, or failed in it",
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from streamops import observe
 from streamops.kernel.errors import RequirementError
+from streamops.observe.question import UNVERIFIED
 from streamops.testing import at
 from tests.observe.test_explain import simulate, table, tumbling
 
@@ -26,6 +28,9 @@ BATCHES = [
 ]
 
 
+ID = "the id of the table"
+
+
 def write(path: str, rows: pa.Table, **options: Any) -> None:
     deltalake.write_deltalake(path, rows, mode="append", **options)
 
@@ -34,7 +39,7 @@ def offset(version: int, index: int = -1, *, is_snapshot: bool = False) -> str:
     return json.dumps(
         {
             "sourceVersion": 1,
-            "reservoirId": "id",
+            "reservoirId": ID,
             "reservoirVersion": version,
             "index": index,
             "isStartingVersion": is_snapshot,
@@ -42,8 +47,11 @@ def offset(version: int, index: int = -1, *, is_snapshot: bool = False) -> str:
     )
 
 
-def checkpoint(folder: Path, ends: list[str]) -> Path:
-    """A checkpoint of `BATCHES` with these offsets."""
+def checkpoint(folder: Path, ends: list[str], path: str = "") -> Path:
+    """A checkpoint of `BATCHES` with these offsets, of the table that is there now."""
+    path = path or str((folder if (folder / "table").exists() else folder.parent) / "table")
+    if Path(path).exists():
+        ends = [end.replace(ID, str(deltalake.DeltaTable(path).metadata().id)) for end in ends]
     simulate(folder / "checkpoint", tumbling(), BATCHES)
     offsets = sorted((folder / "checkpoint" / "offsets").iterdir(), key=lambda of: int(of.name))
     for number, file in enumerate(offsets):
@@ -65,7 +73,7 @@ def test_each_version_is_a_micro_batch(tmp_path: Path) -> None:
     found = observe.explain(folder, tumbling(), observe.table(path), where={"k": "a"})
     assert values(found) == [(0, 1), (1, 2), (2, 4)]
     assert found.reason == "result"
-    assert found.notes == ()
+    assert found.notes == (UNVERIFIED,)
 
 
 def test_a_version_in_several_micro_batches_and_a_first_snapshot(tmp_path: Path) -> None:
@@ -107,6 +115,7 @@ def test_what_the_table_does_not_have_any_more_is_noted(tmp_path: Path) -> None:
     )
     assert values(found) == [(0, 1)]
     assert [note.split(" of the table ")[-1] for note in found.notes] == [
+        UNVERIFIED,
         "the table does not have its version 1 any more",
         "does not exist any more",
     ]
@@ -135,3 +144,16 @@ def test_types_of_partitions(tmp_path: Path) -> None:
         observe.explain(
             folder, tumbling(), observe.table(str(tmp_path / "times")), where={"k": "a"}
         )
+
+
+def test_another_table_at_the_place_is_noted(tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    for rows in BATCHES:
+        write(path, rows)
+    folder = checkpoint(tmp_path, [offset(n) for n in range(1, 6)])
+    first = deltalake.DeltaTable(path).metadata().id
+    shutil.rmtree(path)
+    for rows in BATCHES:
+        write(path, rows)
+    found = observe.explain(folder, tumbling(), observe.table(path), where={"k": "a"})
+    assert any(str(first) in note and "another one" in note for note in found.notes)
