@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from streamops.changes import conditions
 from streamops.changes.fold import refuse_stream, require_same_columns
+from streamops.kernel.formatted import python_rows
 from streamops.kernel.parameters import parse_distinct_names, require_columns
 from streamops.kernel.versions import to_arrow
 from streamops.spark.columns import (
@@ -171,7 +172,7 @@ def differences(
             row["more"],
         )
         # As Arrow, whose values Python's Row does not all have.
-        for row in to_arrow(rows).to_pylist()
+        for row in python_rows(to_arrow(rows))
     )
     missing, extra, different = (counted.get(name, 0) for name in _TYPES)
     return Differences(missing, extra, different, first)

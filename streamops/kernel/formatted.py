@@ -19,7 +19,7 @@ def format_value(value: pa.Scalar) -> str:
     >>> format_value(pa.scalar("a")), format_value(pa.scalar([253402300800000000, None], pa.list_(pa.timestamp("us"))))
     ("'a'", '[10000-01-01T00:00:00.000000, None]')
     """
-    return repr(_held(value))
+    return repr(python_value(value))
 
 
 def format_rows(table: pa.Table) -> str:
@@ -30,15 +30,19 @@ def format_rows(table: pa.Table) -> str:
     >>> format_rows(pa.table({"k": [1, 2], "d": pa.array([None, 2**31 - 1], pa.date32())}))
     "[{'k': 1, 'd': None}, {'k': 2, 'd': 5881580-07-11}]"
     """
-    return f"[{', '.join(format_row(table, row) for row in range(len(table)))}]"
+    return repr(python_rows(table))
 
 
 def format_row(table: pa.Table, row: int = 0) -> str:
     """Return a row as a dict."""
-    parts = zip(table.column_names, table.columns, strict=True)
-    return (
-        f"{{{', '.join(f'{name!r}: {format_value(column[int(row)])}' for name, column in parts)}}}"
-    )
+    return repr(python_rows(table.slice(int(row), 1))[0])
+
+
+def python_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows of a small table with values of Python, and text in the place of others."""
+    columns = [[*map(python_value, column)] for column in table.columns]
+    names = table.column_names
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 class _Text(str):
@@ -46,15 +50,15 @@ class _Text(str):
     __repr__ = str.__str__
 
 
-def _held(value: pa.Scalar) -> Any:
-    """A value of Python, or text in its place."""
+def python_value(value: pa.Scalar) -> Any:
+    """Return a value of Python, or text in its place."""
     dtype = value.type
     if pa.types.is_dictionary(dtype):
-        return _held(value.value)
+        return python_value(value.value)
     if pa.types.is_nested(dtype) and value.is_valid:
         if pa.types.is_struct(dtype):
-            return {dtype.field(at).name: _held(value[at]) for at in range(dtype.num_fields)}
-        items = [_held(item) for item in value.values]
+            return {dtype.field(at).name: python_value(value[at]) for at in range(dtype.num_fields)}
+        items = [python_value(item) for item in value.values]
         return [tuple(item.values()) for item in items] if pa.types.is_map(dtype) else items
     try:
         found = value.as_py()

@@ -13,6 +13,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from streamops.kernel.errors import SpecError, located
+from streamops.kernel.formatted import python_value
 from streamops.kernel.groups import Groups
 from streamops.kernel.parameters import Text
 from streamops.kernel.versions import arrow_udf, try_cast
@@ -71,8 +72,8 @@ class StoredSketch:
         return cls(sketch.format.kind, dict(sketch.parameters), blob, sketch, tuple(states))
 
     def estimate(self) -> Any:
-        """The estimate, as in the result of the aggregate, in Python types."""
-        return self.sketch.estimate(self.states)[0].as_py()
+        """The estimate, as in the result of the aggregate, in Python types; text where Python has no value."""
+        return python_value(self.sketch.estimate(self.states)[0])
 
     def bounds(self) -> tuple[Any, Any]:
         """Lower and upper bounds of the true value, as documented for the type of sketch."""
