@@ -171,9 +171,11 @@ NOT_NULL = " not null"
 def _state_fields(stored: Identity, wanted: Identity) -> bool:
     """Fields that may be null are added. A state from before has no names of fields: its tables are compared."""
     before, after = (dict(of.get("state", ())) for of in (stored, wanted))
-    kept = all(after.get(name) in (of, of.removesuffix(NOT_NULL)) for name, of in before.items())
+    retained = all(
+        after.get(name) in (of, of.removesuffix(NOT_NULL)) for name, of in before.items()
+    )
     added = (of for name, of in after.items() if name not in before and "state" in stored)
-    return kept and not any(of.endswith(NOT_NULL) for of in added)
+    return retained and not any(of.endswith(NOT_NULL) for of in added)
 
 
 def _initial(stored: Identity, wanted: Identity) -> bool:

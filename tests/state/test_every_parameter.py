@@ -134,7 +134,7 @@ class Call:
 
     def operator(self, **changed: Any) -> Operator:
         given = {**self.given, **changed}
-        names = [n for n, of in inspect.signature(self.function).parameters.items() if of.kind < 2]
+        names = inspect.getfullargspec(self.function).args
         positional = [given.pop(name) for name in names if name in given]
         return self.function(*positional, **{n: of for n, of in given.items() if of is not ABSENT})
 
