@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamops.kernel.codec import StoredFrame
 from streamops.kernel.errors import StreamopsError
 from streamops.kernel.time import format_instant, parse_instant
 from streamops.kernel.values import Refused, UnsupportedType, converter
@@ -33,8 +34,6 @@ from streamops.testing.recorded import RecordedReplay
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from streamops.kernel.codec import StoredFrame
 
 Window = dt.datetime | tuple[dt.datetime, dt.datetime]
 Source = RecordedSource | Sequence[RecordedSource | Sequence[RecordedSource]]
