@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, TimestampType
 
+from streamops.changelog.chains import UPSERTS
 from streamops.changelog.change_types import (
     CHANGE_TYPE,
     CHANGE_TYPES,
@@ -29,7 +30,7 @@ from streamops.changelog.table import (
 from streamops.changes import conditions
 from streamops.kernel.parameters import parse_distinct_names, require_columns
 from streamops.spark.columns import column, make_nullable
-from streamops.spark.metadata import UPSERTS, add_metadata
+from streamops.spark.metadata import add_metadata
 from streamops.spark.operator import Operator
 
 Preimages = Literal["delete", "drop"]

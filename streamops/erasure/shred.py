@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StructField, StructType
 
+from streamops.changelog.chains import WATERMARK
 from streamops.erasure import conditions
 from streamops.erasure.core.shredding import (
     SHRED_REASONS,
@@ -24,7 +25,6 @@ from streamops.erasure.encryption import SHREDDED, Encryption, parse_bound_names
 from streamops.kernel.parameters import parse_distinct_names, refuse_type
 from streamops.spark.columns import arrow_schema, column
 from streamops.spark.json_columns import exact_json
-from streamops.spark.metadata import WATERMARK
 from streamops.spark.operator import Operator
 
 

@@ -15,9 +15,10 @@ from streamops.joins.core.asof import (
     Stragglers,
     TooLate,
     WaitsFor,
+    refuse_pair,
 )
 from streamops.joins.core.join_spec import parse_keys
-from streamops.kernel.parameters import parse_delay, parse_delays
+from streamops.kernel.parameters import Text, parse_delay, parse_delays, require_name
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.operator import Operator
 
@@ -26,7 +27,7 @@ def asof(
     right: DataFrame | None,
     *,
     by: str | Sequence[str] | Mapping[str, str],
-    time: str,
+    time: Text,
     version: str,
     sequence: str,
     until: str | None = None,
@@ -197,6 +198,8 @@ def asof(
     ----------
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Time-dependence of joins".
     """
+    refuse_pair(time)
+    require_name(time, parameter="time")
     parameters = AsofSpec(
         by=parse_keys(by),
         time=time,

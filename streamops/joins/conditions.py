@@ -183,6 +183,11 @@ UNTIL_WITHOUT_BACKWARD = codes.PARAMETER_WITHOUT_EFFECT(
     "until with direction='backward' or 'nearest'",
     "omit until: the column is in the output nevertheless",
 )
+TIME_OF_ONE_SIDE = codes.PARAMETER_TYPE(
+    "`time` is the event time of the left frame alone",
+    "the name of one column",
+    'time="ts", and version="since": version= is the time of the right frame',
+)
 ROWS_REVISED = codes.ROWS_REVISED(
     "a row joined with one version of the table would be retracted with another",
     "rows that are not revised, or a table that does not change",

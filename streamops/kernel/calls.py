@@ -7,12 +7,11 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from streamops.kernel import conditions
-from streamops.kernel.errors import CallError, Condition, StreamopsError
+from streamops.kernel.errors import CallError, Condition, StreamopsError, closest
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -223,7 +222,7 @@ def _unknown(name: str, free: Sequence[str]) -> tuple[Condition[CallError], str]
     for other in _SYNONYMS.get(lowered, ()):
         if other in free:
             return conditions.PARAMETER_OF_OTHERS, other
-    near = get_close_matches(lowered, free, n=1) or [other for other in free if lowered in other]
+    near = closest(lowered, free) or [other for other in free if lowered in other]
     return (conditions.PARAMETER_MISSPELT, near[0]) if near else (conditions.UNKNOWN_PARAMETER, "")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from streamops.kernel import conditions
-from streamops.kernel.errors import ColumnNotFound
+from streamops.kernel.errors import ColumnNotFound, closest
 from streamops.kernel.groups import Ids, Ints, Mask, pair_codes
 
 _NULL_LIST = -2
@@ -51,7 +50,7 @@ def column_not_found(
     names = list(available)
     # The most common mistake is upper or lower case, which Spark ignores and Arrow does not.
     folded = {name.casefold(): name for name in reversed(names)}
-    close = difflib.get_close_matches(column.casefold(), folded, n=1)
+    close = closest(column.casefold(), folded)
     whole, _, part = column.rpartition(".")
     condition = conditions.COLUMN_MISSPELT if close else conditions.COLUMN_NOT_FOUND
     if column.casefold() in folded:

@@ -72,7 +72,7 @@ SAME_COLUMN = codes.DUPLICATE_COLUMN(
 COLUMN_NAMED_TWICE = codes.DUPLICATE_COLUMN(
     "`{parameter}` names a column twice",
     "one column or several, each once",
-    '{parameter}=["id"]',
+    "leave the second one out: {parameter}={once!r}",
 )
 KEY_AS_SEQUENCE = codes.DUPLICATE_COLUMN(
     "a key column cannot order the changes of a key",

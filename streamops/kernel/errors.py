@@ -9,9 +9,10 @@ on it. A code classifies; which parameter or column it was is a fact of the erro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ContextDecorator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from inspect import isfunction
 from string import Formatter
 from typing import Any, Generic, TypeVar
@@ -92,6 +93,20 @@ def _rebuild(error_type: type[StreamopsError], code: str, what: str, facts: dict
     error = error_type.__new__(error_type)
     StreamopsError.__init__(error, code, what, **facts)
     return error
+
+
+def closest(name: str, names: Iterable[str], cutoff: float = 0.6) -> list[str]:
+    """The name that is probably meant, or none. Two letters that are exchanged are one mistake.
+
+    Examples
+    --------
+    >>> closest("dealy", ["early", "delay"]), closest("x", ["delay"])
+    (['delay'], [])
+    """
+    known = list(names)
+    exchanged = {name[:n] + name[n : n + 2][::-1] + name[n + 2 :] for n in range(len(name) - 1)}
+    found = [other for other in known if other in exchanged]
+    return found[:1] or get_close_matches(name, known, n=1, cutoff=cutoff)
 
 
 class located(ContextDecorator):

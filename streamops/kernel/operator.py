@@ -119,10 +119,11 @@ class Spec:
         marked = {
             of: of.metadata[_CHECKPOINTED] for of in fields(self) if _CHECKPOINTED in of.metadata
         }
-        return {
+        found = {
             of.metadata.get("parameter", of.name): convert(self, getattr(self, of.name))
             for of, convert in marked.items()
         }
+        return found | ({"is_last": True} if self.is_last else {})
 
     @property
     def origins(self) -> Mapping[str, tuple[int, str]]:
@@ -133,7 +134,7 @@ class Spec:
     def event_time(self) -> str | None:
         """Column of the output with its event time: by default, that of the first input."""
         time = self.inputs[0].time
-        return time if time in self.output.names else None
+        return time if time in self.output.names and not self.is_last else None
 
     @property
     def lag(self) -> int:
@@ -154,6 +155,18 @@ class Spec:
         The next operator in a chain has so much less room for late rows.
         """
         return 0
+
+    @property
+    def is_last(self) -> bool:
+        """Whether results that are held back lie behind the watermark that the input brings.
+
+        No operator with event time may follow then, so the output has none.
+        """
+        return False
+
+    def as_last(self) -> Spec:
+        """The operator behind a watermark without room for results that it holds back."""
+        return self
 
     @property
     def times(self) -> tuple[str | None, ...]:
@@ -185,6 +198,8 @@ class ShardSpec(Spec):
         Delay of the watermark that the operator defines, in microseconds.
     input : Schema
         Resolved: the columns of the frame.
+    is_last : bool
+        Resolved: see :attr:`Spec.is_last`.
     """
 
     operator: str = field(repr=False)
@@ -192,6 +207,7 @@ class ShardSpec(Spec):
     time: str | None = checkpointed(default=None)
     delay: int | None = field(default=None, metadata={"shown": show_duration})
     input: pa.Schema = field(default=pa.schema([]), repr=False)
+    is_last: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         with located("process.per_shard"):
@@ -220,6 +236,10 @@ class ShardSpec(Spec):
         read = read or {schema.names[0]}  # rows without columns cannot be counted
         columns = pa.schema([column for column in schema if column.name in read])
         return replace(self, input=columns, delay=None if carried[0] is not None else self.delay)
+
+    def as_last(self) -> Self:
+        """The operator behind a watermark without room for results that it holds back."""
+        return replace(self, is_last=True)
 
     @property
     def inputs(self) -> tuple[Input, ...]:

@@ -7,7 +7,6 @@ import inspect
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Annotated, Any, NoReturn, get_args
 
 import pyarrow as pa
@@ -15,7 +14,14 @@ import pyarrow as pa
 from streamops.kernel import conditions, hashing
 from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.columns import column_not_found, type_name
-from streamops.kernel.errors import Condition, SchemaError, SpecError, WatermarkError, located
+from streamops.kernel.errors import (
+    Condition,
+    SchemaError,
+    SpecError,
+    WatermarkError,
+    closest,
+    located,
+)
 from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.kernel.versions import has_try_cast
 
@@ -163,7 +169,7 @@ def require_choice(value: object, choices: object, *, parameter: str) -> None:
         listed = ", ".join(repr(word) for word in allowed)
         text = value.lower().replace(" ", "_") if isinstance(value, str) else ""
         other = _SYNONYMS.get(text)
-        near = [other] if other in allowed else get_close_matches(text, allowed, n=1, cutoff=0.65)
+        near = [other] if other in allowed else closest(text, allowed, 0.65)
         near = near or [word for word in allowed if text.startswith(str(word))]
         condition = conditions.CHOICE_MISSPELT if near else conditions.UNKNOWN_CHOICE
         raise condition.error(
@@ -209,15 +215,26 @@ def require_columns(
 
 
 def parse_names(value: object, *, parameter: str) -> tuple[str, ...]:
-    """Return column names as a tuple, from one name or a sequence."""
+    """Return column names as a tuple, from one name or a sequence, each once.
+
+    Raises
+    ------
+    SpecError
+        ``PARAMETER_TYPE`` or ``DUPLICATE_COLUMN``.
+    """
     names = (value,) if isinstance(value, str) or not isinstance(value, Sequence) else value
     for name in names:
         require_name(name, parameter=parameter)
+    if len({*names}) < len(names):
+        once = [*dict.fromkeys(names)]
+        raise conditions.COLUMN_NAMED_TWICE.error(
+            parameter=parameter, once=once, got=f"{parameter}={value!r}"
+        )
     return tuple(names)
 
 
 def parse_distinct_names(value: object, *, parameter: str, empty: bool = False) -> tuple[str, ...]:
-    """Return column names as :func:`parse_names` does, and refuse duplicates.
+    """Return column names as :func:`parse_names` does, and refuse an empty list.
 
     Raises
     ------
@@ -227,8 +244,6 @@ def parse_distinct_names(value: object, *, parameter: str, empty: bool = False) 
     names = parse_names(value, parameter=parameter)
     if not (names or empty):
         raise conditions.NO_COLUMN_NAMED.error(parameter=parameter, got=f"{parameter}={value!r}")
-    if len({*names}) < len(names):
-        raise conditions.COLUMN_NAMED_TWICE.error(parameter=parameter, got=f"{parameter}={value!r}")
     return names
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from streamops import aggregates
+from streamops.changelog.chains import Columns
 from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.parameters import (
     Text,
@@ -412,13 +413,13 @@ def _parse_measures(measures: object) -> tuple[tuple[str, Measure], ...]:
     return tuple(named.items())
 
 
-def _require_bounds(spec: PatternSpec) -> Callable[[DataFrame], None]:
+def _require_bounds(spec: PatternSpec) -> Callable[[DataFrame, Columns], None]:
     """Refuse a stream without a bound: every start, or every key, would be stored for ever."""
 
-    def check(frame: DataFrame) -> None:
-        if frame.isStreaming and spec.within is None:
+    def check(_: DataFrame, columns: Columns) -> None:
+        if columns.is_streaming and spec.within is None:
             raise conditions.WITHIN_MISSING.error(got="within=None on a streaming frame")
-        if frame.isStreaming and spec.matches == "first" and spec.horizon is None:
+        if columns.is_streaming and spec.matches == "first" and spec.horizon is None:
             raise conditions.HORIZON_MISSING.error(
                 got="horizon=None with matches='first' on a streaming frame"
             )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 
+from streamops.changelog.chains import WATERMARK
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.parameters import parse_names, require_columns
 from streamops.kernel.time import Duration, parse_duration
@@ -14,7 +15,6 @@ from streamops.sketches.aggregation import require_range
 from streamops.sketches.core.seen import Again, SeenCore, SeenParameters, WhenFull
 from streamops.spark.annotate import AnnotatedSpec, annotate_rows
 from streamops.spark.columns import instant_field
-from streamops.spark.metadata import WATERMARK
 from streamops.spark.operator import Operator
 
 _MOST_GENERATIONS = 64

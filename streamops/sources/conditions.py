@@ -28,6 +28,11 @@ NOT_A_DEFAULT = codes.INVALID_PARAMETER(
     "columns of `schema` that are not nested, with exact values of their types; instants with a zone",
     'defaults={{"country": "unknown"}}',
 )
+NOT_DEFAULTS = codes.PARAMETER_TYPE(
+    "`defaults` is not a mapping",
+    "values by the names of columns",
+    'defaults={{"country": "unknown"}}',
+)
 NOT_A_REGISTRY_SETTING = codes.INVALID_PARAMETER(
     "`registry` has a setting that the client of the registry refuses",
     "settings of confluent_kafka.schema_registry.SchemaRegistryClient that are text, numbers or flags",

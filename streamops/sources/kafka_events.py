@@ -196,7 +196,7 @@ def kafka_events(
         schema_id=schema_id,
         registry=None if registry is None else Settings.parse(registry),
         unknown_fields=unknown_fields,
-        defaults=dict(defaults or {}),
+        defaults=require_mapping(defaults),
         tombstones=tombstones,
         keep=parse_distinct_names(keep, parameter="keep", empty=True),
     )
@@ -205,6 +205,13 @@ def kafka_events(
 
 def _show_schema(schema: str | StructType) -> str:
     return repr(schema if isinstance(schema, str) else schema.simpleString()[len("struct<") : -1])
+
+
+def require_mapping(defaults: object) -> dict[str, Any]:
+    """The defaults by column; none if there are none."""
+    if defaults is not None and not isinstance(defaults, Mapping):
+        raise conditions.NOT_DEFAULTS.error(got=f"an object of type {type(defaults).__name__}")
+    return dict(defaults or {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, GroupedData
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from streamops.changelog.chains import refuse_revised
 from streamops.environment.settings import PARTITIONS
 from streamops.kernel.columns import conform, suit
 from streamops.kernel.ddl import SchemaLike
@@ -22,7 +23,7 @@ from streamops.process.per_key import to_schema
 from streamops.sourcing import conditions
 from streamops.sourcing.core.fold import FoldSpec
 from streamops.sourcing.core.fold import fold as fold_log
-from streamops.spark.checks import refuse_revised
+from streamops.spark.checks import columns_of
 from streamops.spark.columns import (
     arrow_schema,
     column,
@@ -158,7 +159,7 @@ class _Fold(FoldSpec):
         for part in filter(None, (frame, self.snapshot)):
             if part.isStreaming:
                 raise conditions.FOLD_OF_A_STREAM.error(got="a streaming frame")
-            refuse_revised(part)
+            refuse_revised(columns_of(part))
             refuse_collated(part, (*self.by, self.version))
         output = self.output(arrow_schema(frame))
         if self.snapshot is not None:

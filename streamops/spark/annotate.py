@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 
+from streamops.changelog.chains import METRICS, STATE_API, Columns, Metadata, refuse_taken
 from streamops.kernel.operator import Core, Spec
-from streamops.spark.checks import refuse_taken
-from streamops.spark.metadata import METRICS, STATE_API, Metadata, add_metadata
+from streamops.spark.metadata import add_metadata
 from streamops.spark.operator import Operator
 from streamops.spark.results import restore
 
@@ -60,9 +60,9 @@ def annotate_rows(name: str, parameters: AnnotatedSpec, core: Core[Any]) -> Oper
         Its output has the columns of the input and what ``build_result`` of the parameters needs.
     """
 
-    def check(frame: DataFrame) -> None:
+    def check(frame: DataFrame, columns: Columns) -> None:
         parameters.check(frame)
-        refuse_taken(frame, parameters.adds)
+        refuse_taken([*columns.marks], parameters.adds)
 
     def build_result(
         frame: DataFrame, rows: DataFrame, metadata: Metadata | None, metrics: str

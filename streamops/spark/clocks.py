@@ -17,12 +17,12 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from streamops.changelog.chains import Columns, Metadata, clock_mark, refuse_watermark
 from streamops.kernel.errors import located
 from streamops.kernel.operator import Core, Spec
-from streamops.spark import conditions
+from streamops.spark.checks import columns_of
 from streamops.spark.columns import arrow_schema, column, refuse_collated
 from streamops.spark.definition import Frames
-from streamops.spark.metadata import INSTANT, METRICS, ONCE, STATE_API, WATERMARK, Metadata
 from streamops.spark.operator import Operator
 
 _CLOCK = "__streamops_clock"
@@ -73,29 +73,12 @@ def define_watermark(
     # clock are null, and drop the clock. It does not push a filter past one that is not
     # deterministic, such as a condition on the partition.
     result = marked.where(F.col(_CLOCK).isNull() & (F.spark_partition_id() >= 0))
-    mark = {WATERMARK: milliseconds, METRICS: metadata[METRICS], INSTANT: True}
-    if metadata[STATE_API] == "applyInPandasWithState":
-        mark[ONCE] = metadata[STATE_API]
+    mark = clock_mark(delay, metadata)
     columns = []
     for field in fields:
         own = {**(field.metadata or {}), **(mark if field.name == time else {})}
         columns.append(column(field.name).alias(field.name, metadata=own))
     return result.select(*columns)
-
-
-def refuse_watermark(frame: DataFrame, time: str) -> None:
-    """Refuse a frame that already has a watermark, on any column.
-
-    Raises
-    ------
-    WatermarkError
-        ``WATERMARK_TWICE``.
-    """
-    marks = [field.name for field in frame.schema.fields if WATERMARK in (field.metadata or {})]
-    if marks:
-        raise conditions.CLOCK_BEHIND_WATERMARK.error(
-            marks=marks[0], time=time, got=f"a frame with a watermark on {marks[0]!r}"
-        )
 
 
 class ClockSpec(Spec, ABC):
@@ -133,7 +116,7 @@ class Clock(Operator):
             return Operator.__call__(self, frame)
         assert self.check is not None
         with located(self.name):
-            self.check(frame)
+            self.check(frame, columns_of(frame))
         return frame
 
 
@@ -144,10 +127,10 @@ def follow_clock(name: str, parameters: ClockSpec, core: Core[Any]) -> Clock:
     metrics; ``core.STEPS_WITHOUT_ROWS`` is true, and its placement is that of a single shard.
     """
 
-    def check(frame: DataFrame) -> None:
+    def check(frame: DataFrame, columns: Columns) -> None:
         parameters.check(frame)
-        if frame.isStreaming:
-            refuse_watermark(frame, parameters.time)
+        if columns.is_streaming:
+            refuse_watermark(columns, parameters.time)
         # The driver sees the columns of `prepare` only.
         (reads,) = parameters.reads
         schema = arrow_schema(frame, only=reads)

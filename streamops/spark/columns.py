@@ -17,6 +17,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from streamops.changelog import chains
 from streamops.kernel.parameters import not_an_instant, require_columns
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.kernel.versions import in_utc, spark_class
@@ -168,7 +169,7 @@ def comparable(value: Column, dtype: DataType) -> Column:
 
 def fields_by_position(value: Column, dtype: StructType) -> list[tuple[Column, DataType]]:
     """The fields of a struct by position, because Spark rejects names that differ only in case."""
-    if not _duplicates(dtype.names, [name.lower() for name in dtype.names]):
+    if len({name.lower() for name in dtype.names}) == len(dtype.names):
         return [(value[field.name], field.dataType) for field in dtype.fields]  # also of type time
     fields = [StructField(f"c{i}", field.dataType) for i, field in enumerate(dtype.fields)]
     renamed = value.cast(StructType(fields))
@@ -225,15 +226,10 @@ def refuse_duplicates(frame: DataFrame) -> None:
     SchemaError
         ``DUPLICATE_COLUMN``.
     """
-    names = [field.name for field in frame.schema.fields]
-    twice = _duplicates(names, names)
-    if not twice:
-        # By default, names are not case-sensitive in Spark.
-        twice = _duplicates(names, [name.lower() for name in names])
-        if twice and frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true":
-            twice = []
-    if twice:
-        raise conditions.DUPLICATE_COLUMN.error(got=", ".join(twice))
+    chains.refuse_duplicates(
+        frame.schema.names,
+        ignores_case=lambda: frame.sparkSession.conf.get("spark.sql.caseSensitive") != "true",
+    )
 
 
 def refuse_collated(frame: DataFrame, names: Iterable[str]) -> None:
@@ -268,11 +264,6 @@ def type_name(dtype: pa.DataType) -> str:
         return str(dtype)
 
 
-def _duplicates(names: list[str], compared: list[str]) -> list[str]:
-    pairs = zip(names, compared, strict=True)
-    return sorted({name for name, form in pairs if compared.count(form) > 1})
-
-
 def _has_collation(dtype: DataType) -> bool:
     return bool(getattr(dtype, "collation", _BINARY) != _BINARY)
 
@@ -291,6 +282,19 @@ def require_frame(value: object, what: str) -> DataFrame:
     condition = conditions.NAME_OF_A_TABLE if is_name else conditions.NOT_A_FRAME
     got = f"{value!r}, of type {type(value).__name__}"
     raise condition.error(what=what, name=value, got=got)
+
+
+def require_spark_frame(frame: object, operator: str) -> None:
+    """Refuse what an operator is not applied to, such as a frame of pandas.
+
+    Raises
+    ------
+    SpecError
+        ``FRAME_TYPE``.
+    """
+    if not hasattr(type(frame), "isStreaming"):  # Connect of Spark 3.5 has a class of its own
+        got = f"an object of type {type(frame).__module__}.{type(frame).__name__}"
+        raise conditions.NOT_A_SPARK_FRAME.error(operator=operator, got=got)
 
 
 def instant_field(

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from pyspark.sql import Column, DataFrame
 
+from streamops.changelog.chains import WATERMARK, Columns, Metadata
 from streamops.kernel.errors import SpecError, located
 from streamops.kernel.operator import Core, Spec
 from streamops.kernel.parameters import require_choice, require_name
 from streamops.spark import conditions
-from streamops.spark.metadata import WATERMARK, Metadata
 
 Engine = Literal["auto", "kernel", "native"]
 StateApi = Literal["auto", "applyInPandasWithState", "transformWithStateInPandas"]
@@ -175,7 +175,7 @@ class Definition:
     right: DataFrame | None = None
     initial: DataFrame | None = None
     native: Native | None = None
-    check: Callable[[DataFrame], None] | None = None
+    check: Callable[[DataFrame, Columns], None] | None = None
     prepare: Callable[[Frames], Frames] | None = None
     build_result: BuildResult | None = None
     requires_transform: str | None = None

@@ -7,7 +7,7 @@ any operator by name; it calls whatever satisfies the contract of a core.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -15,21 +15,25 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from streamops.changelog.chains import (
+    METRICS,
+    ONCE,
+    Metadata,
+    Resolved,
+    operator_metadata,
+    refuse_taken,
+    require_equal_keys,
+    resolve_inputs,
+)
 from streamops.environment.settings import advise_partitions, refuse_policy
-from streamops.kernel.columns import fix_types, suit
+from streamops.kernel.columns import suit
 from streamops.kernel.core import SIDES, State
 from streamops.kernel.errors import located
 from streamops.kernel.operator import Spec
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.kernel.versions import apply_in_arrow
 from streamops.spark import conditions
-from streamops.spark.checks import (
-    carried_watermark,
-    metric_name,
-    refuse_revised,
-    refuse_taken,
-    refuse_upserts,
-)
+from streamops.spark.checks import columns_of, metric_name
 from streamops.spark.columns import (
     arrow_schema,
     column,
@@ -37,19 +41,9 @@ from streamops.spark.columns import (
     refuse_duplicates,
     require_frame,
     spark_schema,
-    type_name,
 )
 from streamops.spark.definition import Definition, EngineChoice, Frames, RowParameters, engine_of
-from streamops.spark.metadata import (
-    METRICS,
-    ONCE,
-    WATERMARK,
-    Metadata,
-    add_metadata,
-    describe,
-    drop_stale_metadata,
-    operator_metadata,
-)
+from streamops.spark.metadata import add_metadata, describe, drop_stale_metadata
 from streamops.spark.packing import (
     EMITTED,
     EMITTED_ARROW,
@@ -81,9 +75,8 @@ class Query:
     """The frames with the columns that the core reads."""
     initial: DataFrame | None
     """Rows of the right input that the state starts with."""
-    spec: Spec
-    spark_delays: tuple[int | None, ...]
-    """Delays of Spark's watermark on each input, see `watermark_delays`."""
+    resolved: Resolved
+    """The parameters, and the delays of Spark's watermarks."""
     metrics: str
     """Name of the observed metrics, unique in the query."""
     taken: list[str]
@@ -113,9 +106,14 @@ class Query:
         return ShardStep(operator.name, operator.core, self.spec, shards_of(operator))
 
     @property
+    def spec(self) -> Spec:
+        """The resolved parameters."""
+        return self.resolved.spec
+
+    @property
     def spark_delay(self) -> int | None:
         """Delay of Spark's watermark; None if the operator does not follow one."""
-        return max((delay for delay in self.spark_delays if delay is not None), default=None)
+        return self.resolved.delay
 
 
 def drive(operator: Definition, frame: DataFrame) -> DataFrame:
@@ -133,30 +131,35 @@ def drive(operator: Definition, frame: DataFrame) -> DataFrame:
 def resolve_query(operator: Definition, frame: DataFrame) -> Query:
     """Check an operator with a core and its frames, and resolve its parameters."""
     sources = _sources(operator, frame)
+    columns = tuple(map(columns_of, sources))
     if operator.check is not None:
-        operator.check(sources[0])
+        operator.check(sources[0], columns[0])
     read = Frames(sources, operator.initial)
     frames, initial = read if operator.prepare is None else operator.prepare(read)
     parameters = operator.spec
-    for input_, of, where in zip(sources, parameters.inputs, operator.sides, strict=True):
-        if not of.accepts_revisions:
-            with located(where):
-                refuse_revised(input_)
-        if of.needs_preimages:
-            with located(where):
-                refuse_upserts(input_)
-    schemas = []
-    for input_, reads, where in zip(frames, parameters.reads, operator.sides, strict=True):
-        with located(where):
-            schemas.append(arrow_schema(input_))
-            refuse_collated(input_, reads)
-    carried = _carried_watermarks(operator, sources)
-    spec = resolve(operator, tuple(schemas), carried)
+    resolved = resolve_inputs(
+        operator.name,
+        parameters,
+        operator.sides,
+        columns,
+        _schemas(operator, frames),
+        shards=shards_of(operator),
+    )
+    spec = resolved.spec
     if len(frames) > 1 and frames[0].isStreaming and None not in parameters.times:
         refuse_policy(frames[0].sparkSession)
     name, taken = metric_name(sources[0], operator.metrics_name, *sources[1:])
-    delays, engine = watermark_delays(spec, carried), engine_of(operator, frames, spec)
-    return Query(operator, sources, frames, initial, spec, delays, name, taken, engine)
+    engine = engine_of(operator, frames, spec)
+    return Query(operator, sources, frames, initial, resolved, name, taken, engine)
+
+
+def _schemas(operator: Definition, frames: Sequence[DataFrame]) -> Iterator[pa.Schema]:
+    """The Arrow schema of each input, with columns that can be compared."""
+    for frame, reads, where in zip(frames, operator.spec.reads, operator.sides, strict=True):
+        with located(where):
+            schema = arrow_schema(frame)
+            refuse_collated(frame, reads)
+        yield schema
 
 
 def _apply_to_rows(operator: Definition, frame: DataFrame) -> DataFrame:
@@ -165,7 +168,7 @@ def _apply_to_rows(operator: Definition, frame: DataFrame) -> DataFrame:
     frame = drop_stale_metadata(frame)
     refuse_duplicates(frame)
     parameters.check(frame)
-    refuse_taken(frame, parameters.adds)
+    refuse_taken(frame.schema.names, parameters.adds)
     result: DataFrame = parameters.apply(frame)
     counts = [count.alias(name) for name, count in parameters.counts().items()]
     if not frame.isStreaming:
@@ -192,26 +195,8 @@ def resolve(
         ``COLUMNS_DIFFER``: equal values of the two inputs would not meet.
     """
     with located(operator.name):
-        return _resolve(operator, schemas, carried)
-
-
-def _resolve(
-    operator: Definition, schemas: tuple[pa.Schema, ...], carried: tuple[int | None, ...]
-) -> Spec:
-    spec: Spec = operator.spec.resolve(schemas, carried=carried, shards=shards_of(operator))
-    if len(spec.inputs) == 1:
-        return spec
-    left, right = spec.inputs
-    if left.is_broadcast:
-        return spec
-    for one, other in zip(left.by, right.by, strict=True):
-        types = left.schema.field(one).type, right.schema.field(other).type
-        if types[0] != types[1]:
-            names = [type_name(dtype) for dtype in types]
-            raise conditions.KEYS_DIFFER.error(
-                conversion=fix_types((one, other), types, ("left", "right")),
-                got=f"left {one!r} and right {other!r}: {' and '.join(names)}",
-            )
+        spec: Spec = operator.spec.resolve(schemas, carried=carried, shards=shards_of(operator))
+        require_equal_keys(spec)
     return spec
 
 
@@ -219,20 +204,6 @@ def shards_of(operator: Definition) -> int:
     """Number of shards. If a state is that of all keys together, all rows meet in one."""
     is_single = operator.core is not None and operator.core.placement.is_single
     return 1 if is_single else operator.execution.shards
-
-
-def watermark_delays(spec: Spec, carried: Sequence[int | None]) -> tuple[int | None, ...]:
-    """Delays of Spark's watermarks on the inputs, in microseconds: defined here, or carried.
-
-    An operator has a watermark of its own, ``delay`` behind the newest event time, by which it closes
-    windows. Spark's watermark is a further ``lag`` behind, so that corrections and results that were held
-    back are not late for the next operator. ``ShardStep`` adds the lag again to compute the operator's
-    watermark. Input rows are never late for Spark: packed rows have no event time.
-    """
-    return tuple(
-        of.delay + spec.lag if of.delay is not None else brought
-        for of, brought in zip(spec.inputs, carried, strict=True)
-    )
 
 
 def _sources(operator: Definition, frame: DataFrame) -> tuple[DataFrame, ...]:
@@ -252,35 +223,6 @@ def _sources(operator: Definition, frame: DataFrame) -> tuple[DataFrame, ...]:
             got=", ".join(f"{side}: {mode}" for side, mode in zip(SIDES, modes, strict=True)),
         )
     return frames
-
-
-def _carried_watermarks(
-    operator: Definition, frames: tuple[DataFrame, ...]
-) -> tuple[int | None, ...]:
-    """Delays of the watermarks that the frames bring, in microseconds.
-
-    Spark waits for the watermark of an input without event time, too, if the other input has one.
-    """
-    parameters = operator.spec
-    found: list[int | None] = []
-    for at, (frame, of) in enumerate(zip(frames, parameters.inputs, strict=True)):
-        carried = None
-        if frame.isStreaming and of.time is not None:
-            with located(operator.sides[at]):
-                carried = carried_watermark(
-                    frame,
-                    of.delay,
-                    parameters.lag,
-                    time=of.time,
-                    of_results=len(frames) == 1 and of.accepts_revisions,
-                    late_by_time=of.is_late_by_time,
-                )
-        elif frame.isStreaming and any(of.time for of in parameters.inputs):
-            marks = (field.metadata or {} for field in frame.schema.fields)
-            brought = (int(mark[WATERMARK]) * 1_000 for mark in marks if WATERMARK in mark)
-            carried = max(brought, default=None)
-        found.append(carried)
-    return tuple(found)
 
 
 def _native(query: Query) -> DataFrame:
@@ -318,7 +260,7 @@ def _stream(query: Query) -> DataFrame:
             at,
             step.shards,
             operator=step.where,
-            spark_delay=None if spec.inputs[at].delay is None else query.spark_delays[at],
+            spark_delay=None if spec.inputs[at].delay is None else query.resolved.delays[at],
         )
         for at, frame in enumerate(query.frames)
     ]

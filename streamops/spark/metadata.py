@@ -3,40 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame
 
-from streamops.kernel.operator import Spec
+from streamops.changelog.chains import (
+    INSTANT,
+    LATENESS,
+    METRICS,
+    ONCE,
+    STATE_API,
+    WATERMARK,
+    Metadata,
+)
 from streamops.spark.columns import column
-
-WATERMARK = "spark.watermarkDelayMs"
-"""Key of a column with a watermark, set by Spark: its delay in milliseconds."""
-
-STATE_API = "streamops.state_api"
-"""Key of the state API that the operator uses."""
-
-ONCE = "streamops.once"
-"""Key of a state API that the query cannot use a second time, set by a clock."""
-
-METRICS = "streamops.metrics"
-"""Key of the names of observed metrics that are taken."""
-
-LATENESS = "streamops.allowed_lateness"
-"""Key of the lateness, in microseconds, that corrections of the operator may have."""
-
-INSTANT = "streamops.instant"
-"""Key of an event time that is not the end of a window: the watermark applies to this column only."""
-
-REVISED = "streamops.revised"
-"""Key of the columns that distinguish revisions and late rows from rows that count once."""
-
-Metadata = Mapping[str, str | int]
-"""Metadata of a column, for the next operator."""
-
-UPSERTS = "streamops.upserts"
-"""Key of a change type whose updates come without preimages."""
 
 _NODES = {
     "EventTimeWatermark": {WATERMARK, LATENESS, INSTANT},
@@ -65,35 +45,6 @@ def drop_stale_metadata(frame: DataFrame) -> DataFrame:
         valid = {k: v for k, v in (field.metadata or {}).items() if k not in stale}
         columns.append(column(field.name).alias(field.name, metadata=valid))
     return frame.select(*columns)
-
-
-def operator_metadata(
-    spec: Spec, spark_delay: int | None, *, metrics: Sequence[str], api: str, once: str | None
-) -> Metadata:
-    """Metadata for the next operator of the query, for one column of the output.
-
-    Parameters
-    ----------
-    spec : Spec
-        The operator.
-    spark_delay : int, optional
-        Delay of Spark's watermark, in microseconds, if the operator follows one.
-    metrics : sequence of str
-        Names of observed metrics that are taken.
-    api : str
-        The state API, or "native".
-    once : str, optional
-        The state API that the query cannot use a second time.
-    """
-    metadata: dict[str, str | int] = {METRICS: ",".join(metrics), STATE_API: api}
-    if spark_delay is not None and spec.event_time is not None:
-        # Results that were held back are behind the watermark though they are on time, so the next
-        # operator must wait as long as Spark's watermark does. A Python map, or selecting a field of
-        # a window, loses the mark of the column; the watermark itself remains.
-        metadata |= {WATERMARK: spark_delay // 1_000, LATENESS: spec.lag - spec.held_back}
-        if len(spec.inputs) > 1 or "window_start" not in spec.output.names:
-            metadata[INSTANT] = True
-    return metadata | ({} if once is None else {ONCE: once})
 
 
 def add_metadata(frame: DataFrame, name: str, metadata: Metadata) -> DataFrame:

@@ -18,6 +18,7 @@ from streamops.kernel.calls import explain_call
 from streamops.kernel.columns import type_name
 from streamops.kernel.errors import located
 from streamops.spark import conditions
+from streamops.spark.columns import require_spark_frame
 from streamops.spark.definition import Definition, Engine, Options, StateApi, no_native_engine
 from streamops.spark.drive import drive
 
@@ -71,13 +72,14 @@ class Operator(Definition):
         Raises
         ------
         SpecError
-            ``PARAMETER_MISSING``: the operator has two inputs and no right frame. ``NOT_A_FRAME``: the
-            right frame is not a DataFrame. ``SESSION_TYPE``: inside of a function of a pipeline.
+            ``PARAMETER_MISSING``: the operator has two inputs and no right frame. ``FRAME_TYPE``,
+            ``NOT_A_FRAME``: the frame, or the right one, is not a DataFrame. ``SESSION_TYPE``: inside of a function of a pipeline.
         RequirementError
             ``VERSION_NOT_SUPPORTED``: a package is too old, or too new.
         """
         with located(self.name), refuse_pipeline_function(self.name):
             refuse_versions()
+            require_spark_frame(frame, self.name)
             for step in self.steps:
                 with located(step.name):
                     frame = drive(step, frame)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from streamops.changelog.chains import WATERMARK
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.columns import concat, conform, take, timestamp_micros
 from streamops.kernel.core import SIDES, Input, SideName, mark_owned
@@ -26,7 +27,6 @@ from streamops.kernel.operator import Core, S
 from streamops.kernel.prompt import prompt
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.spark.columns import column
-from streamops.spark.metadata import WATERMARK
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,16 +8,13 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from streamops.changelog.change_types import CHANGE_TYPE, REVISION
+from streamops.changelog.chains import WATERMARK, Metadata, output_marks
 from streamops.changelog.table import SIDE_OUTPUT
 from streamops.kernel.core import SIDES
 from streamops.kernel.lateness import LATE, has_side_output
 from streamops.kernel.operator import Spec
+from streamops.spark.checks import columns_of
 from streamops.spark.columns import column, make_nullable, spark_schema
-from streamops.spark.metadata import REVISED, WATERMARK, Metadata
-
-_REVISING = (REVISION, CHANGE_TYPE, LATE)
-"""Columns that distinguish revisions and side output from rows that count once."""
 
 
 def declare(
@@ -55,18 +52,13 @@ def declare(
     for name in SIDE_OUTPUT:
         if name in types and name not in origins:
             types[name] = _with_row_types(types[name], side_rows)
-    others = (name for name in (REVISION, CHANGE_TYPE) if name in output.names)
-    marked = spec.event_time or next(others, output.names[0])
+    marks = output_marks(spec, tuple(map(columns_of, frames)), metadata)
     columns = []
     for field in rows.schema.fields:
-        name, added = field.name, {}
+        name, added = field.name, marks[field.name]
         # A column of one input under another name has another meaning, such as `previous_n`.
         if name in origins and (len(frames) > 1 or spec.origins[name][1] == name):
-            added = comments(origins[name])
-        if name == marked:
-            added |= metadata or {}
-        if name in _REVISING and (name not in origins or REVISED in (origins[name].metadata or {})):
-            added[REVISED] = True
+            added = comments(origins[name]) | added
         columns.append(
             _cast(field, types[name]).alias(name, **({"metadata": added} if added else {}))
         )

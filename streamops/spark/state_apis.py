@@ -7,14 +7,15 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
+from streamops.changelog.chains import GROUPS, follow, follow_both, require_transform
 from streamops.environment.settings import PROVIDER, ROCKSDB, effective
-from streamops.kernel.errors import Condition, RequirementError, SpecError, StreamopsError, located
+from streamops.kernel.errors import Condition, RequirementError, SpecError, located
 from streamops.kernel.versions import has_transform, state_messages_problem, too_old
 from streamops.spark import conditions
+from streamops.spark.checks import columns_of
 from streamops.spark.definition import StateApi
-from streamops.spark.metadata import ONCE, STATE_API, has_node, has_streaming_aggregation
+from streamops.spark.metadata import has_node, has_streaming_aggregation
 
-_GROUPS: StateApi = "applyInPandasWithState"
 _TRANSFORM: StateApi = "transformWithStateInPandas"
 _SPLIT = "one stateful operator per query, with a table between two of them"
 
@@ -65,18 +66,17 @@ def choose_state_api(
     RequirementError
         ``ROCKSDB_REQUIRED``, ``PACKAGE_MISSING`` or ``VERSION_NOT_SUPPORTED``, if the state API was selected or is required.
     """
-    if required is not None and wanted == _GROUPS:
-        raise conditions.TRANSFORM_REQUIRED.error(required=required, got=f"state_api={wanted!r}")
+    require_transform(required, wanted)
     session = frames[0].sparkSession
     problem = _problem(session, required=required)
     if wanted == "auto" and required is None and problem is not None:
-        choice = Choice(_GROUPS, f"state_api='auto', and {problem.what}")
+        choice = Choice(GROUPS, f"state_api='auto', and {problem.what}")
     elif wanted == "auto":
         reason = required or "the session has RocksDB and protobuf"
         choice = Choice(_TRANSFORM, f"state_api='auto', and {reason}")
     else:
         choice = Choice(wanted, f"state_api={wanted!r}")
-    _refuse_both_once(frames)
+    _refuse(follow_both([*map(columns_of, frames)]), frames[0])
     for frame, side in zip(frames, sides or ("",) * len(frames), strict=True):
         with located(side):
             refuse_unchainable(frame, choice.api)
@@ -101,36 +101,23 @@ def refuse_unchainable(frame: DataFrame, following: str) -> None:
         ``STATE_API_NOT_CHAINABLE``: the frame comes from an operator that no other may follow, or
         ``applyInPandasWithState`` would follow an aggregation, or itself.
     """
-    upstream = {(field.metadata or {}).get(STATE_API) for field in frame.schema.fields}
-    if _GROUPS in upstream:
-        got = f"a frame from an operator with {_GROUPS}"
-        raise _not_chainable(conditions.NOTHING_MAY_FOLLOW, frame, got)
-    if following != _GROUPS:
+    found = follow(
+        columns_of(frame),
+        following,
+        has_groups=lambda: has_node(frame, "FlatMapGroupsInPandasWithState"),
+        aggregates=lambda: has_streaming_aggregation(frame),
+    )
+    _refuse(found, frame)
+
+
+def _refuse(found: tuple[Condition[SpecError], str] | None, frame: DataFrame) -> None:
+    if found is None:
         return
-    taken = {(field.metadata or {}).get(ONCE) for field in frame.schema.fields}
-    if _GROUPS in taken or has_node(frame, "FlatMapGroupsInPandasWithState"):
-        got = f"{_GROUPS} on a frame from an operator with the same"
-        raise _not_chainable(conditions.GROUPS_TWICE, frame, got)
-    if "native" in upstream or has_streaming_aggregation(frame):
-        got = f"{_GROUPS} on a frame from a Spark aggregation"
-        raise _not_chainable(conditions.GROUPS_AFTER_AGGREGATION, frame, got)
-
-
-def _refuse_both_once(frames: Sequence[DataFrame]) -> None:
-    once = [
-        any(ONCE in (field.metadata or {}) for field in frame.schema.fields) for frame in frames
-    ]
-    if len(once) > 1 and all(once):
-        got = f"an operator with {_GROUPS} before either frame"
-        raise _not_chainable(conditions.GROUPS_TWICE, frames[0], got)
-
-
-def _not_chainable(condition: Condition[SpecError], frame: DataFrame, got: str) -> StreamopsError:
-    problem = _problem(frame.sparkSession)
+    (condition, got), problem = found, _problem(frame.sparkSession)
     if problem is None:
-        return condition.error(got=got)
+        raise condition.error(got=got)
     got += f", which state_api='auto' selects because {problem.what}"
-    return condition.error(got=got).replace(fix=problem.fix)
+    raise condition.error(got=got).replace(fix=problem.fix)
 
 
 def _problem(session: SparkSession, *, required: str | None = None) -> RequirementError | None:

@@ -353,7 +353,7 @@ class ShardStep(Generic[S]):
     def _operator_watermark(self, spark_watermark: int | None) -> int | None:
         """The operator's watermark, ``delay`` behind the newest event time, in microseconds.
 
-        Spark's watermark is ``delay + lag`` behind it, see ``watermark_delays`` in ``drive.py``.
+        Spark's watermark is ``delay + lag`` behind it, see ``watermark_delays`` in ``chains.py``.
         """
         if spark_watermark is None or spark_watermark <= 0:
             return None

@@ -78,6 +78,20 @@ def remedies_for_a_script() -> Iterator[None]:
         raise error.replace(fix=f"{error.fix}; or {rows}") from None
 
 
+def require_batches(batches: Any) -> list[Any]:
+    """The micro-batches of a script as a list.
+
+    Raises
+    ------
+    SpecError
+        ``INVALID_ROWS``: it is one value, such as an operator or one table.
+    """
+    is_one = isinstance(batches, str | bytes | Mapping | Operator) or hasattr(batches, "columns")
+    if is_one or not isinstance(batches, Iterable):
+        raise conditions.NOT_BATCHES.error(got=f"an object of type {type(batches).__name__}")
+    return list(batches)
+
+
 def per_input(operator: Operator, watermark: Delays) -> tuple[Duration | None, ...]:
     """The delay of the frame's watermark for each input: one, a pair, or one for both."""
     if isinstance(watermark, tuple) and len(operator.spec.times) > 1:

@@ -48,10 +48,15 @@ NOT_A_BATCH = codes.INVALID_ROWS(
     "a list of dicts, a Table or a pandas DataFrame for each micro-batch",
     "a list of lists of rows: [[{{...}}, {{...}}], [{{...}}]]",
 )
+NOT_BATCHES = codes.INVALID_ROWS(
+    "this is not a script of micro-batches",
+    "a list of micro-batches, each of which is a list of dicts, a Table or a pandas DataFrame",
+    "replay(operator, [[{{...}}, {{...}}], [{{...}}]]): first the operator, then a list, also of one micro-batch",
+)
 NOT_A_CHAIN = codes.NOT_REPLAYABLE(
     "the test kit cannot run this",
     "an operator such as windows.tumbling(...), or a list of operators, of which only the first may have two inputs",
-    "test operators without a state and joins within a chain as a query, on testing.micro_batches",
+    "replay(operator, batches), in this order; test operators without a state and joins within a chain as a query, on testing.micro_batches",
 )
 NOT_IN_A_SCRIPT = codes.NOT_REPLAYABLE(
     "a replay has no frames, and `snapshot` is one",

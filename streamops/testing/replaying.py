@@ -17,6 +17,21 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from streamops.changelog.chains import (
+    METRICS,
+    ONCE,
+    STATE_API,
+    WATERMARK,
+    Columns,
+    Metadata,
+    clock_mark,
+    follow,
+    operator_metadata,
+    output_marks,
+    refuse_duplicates,
+    require_transform,
+    resolve_inputs,
+)
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.columns import concat, timestamp_micros
 from streamops.kernel.core import SIDES, ClockMetrics, State
@@ -24,10 +39,9 @@ from streamops.kernel.errors import located, located_methods
 from streamops.kernel.parameters import parse_delay
 from streamops.kernel.time import Duration, spark_watermark
 from streamops.spark.annotate import AnnotatedSpec
-from streamops.spark.checks import carried_watermark
 from streamops.spark.clocks import ClockSpec
-from streamops.spark.drive import resolve, shards_of, watermark_delays
-from streamops.spark.metadata import INSTANT, WATERMARK, operator_metadata
+from streamops.spark.definition import EngineChoice, engine_of
+from streamops.spark.drive import shards_of
 from streamops.spark.operator import Operator
 from streamops.spark.packing import EMITTED_ARROW, packer, unpacker
 from streamops.spark.state_rows import STATE_SCHEMA, StoredRow
@@ -42,6 +56,7 @@ from streamops.testing.batches import (
     infer_schemas,
     per_input,
     remedies_for_a_script,
+    require_batches,
     to_tables,
 )
 from streamops.testing.results import BatchResult, combine_results, read_counts
@@ -100,6 +115,13 @@ def replay(
     list of BatchResult
         Of a chain, the results of the last operator; ``upstream`` has those of the others.
 
+    Raises
+    ------
+    SpecError, SchemaError, WatermarkError
+        What the query would raise while its plan is built, in a session with RocksDB: all checks are those of
+        Spark's queries. ``NOT_REPLAYABLE``: an operator without a state, or a join behind another operator;
+        ``INVALID_ROWS``: these are not micro-batches.
+
     Examples
     --------
     >>> from streamops import aggregates as agg, windows
@@ -113,10 +135,11 @@ def replay(
     >>> len(first.rows), len(second.rows), [row["n"] for row in after.rows]
     (0, 0, [2])
     """
-    script: list[Any] = list(batches)
+    first, *_ = expand(operator)
+    script = require_batches(batches)
     query = Replay(
         operator,
-        infer_schemas(expand(operator)[0], script, schema),
+        infer_schemas(first, script, schema),
         watermark=watermark,
         shards=shards,
         restart=restart,
@@ -157,7 +180,11 @@ class Replay:
         self._schemas = tuple(map(canonical, schemas))
         self._stages: list[_Stage] = []
         frames = tuple(
-            _Frame(schema_, {} if delay is None else {time or "": _mark(_micros(delay))})
+            _Frame(
+                schema_,
+                {} if delay is None else {time or "": {WATERMARK: _micros(delay) // 1_000}},
+                delay is not None,
+            )
             for schema_, time, delay in zip(
                 self._schemas,
                 operators[0].spec.times,
@@ -177,7 +204,9 @@ class Replay:
         """Run all micro-batches, and the one without data, as ``availableNow`` does."""
         for stage in self._stages:
             stage.reset_watermarks()
-        results = [self._step(to_tables(batch, self._schemas)) for batch in batches]
+        results = [
+            self._step(to_tables(batch, self._schemas)) for batch in require_batches(batches)
+        ]
         if self._next > self._current:
             results.append(self._step(None))
         return results
@@ -220,7 +249,19 @@ class _Frame:
 
     columns: pa.Schema
     metadata: Mapping[str, Mapping[str, Any]]
+    follows_watermark: bool
+    """Whether an operator before, or the frame of the user, has a watermark."""
     isStreaming: bool = True
+    sparkSession: None = None
+
+    @property
+    def marks(self) -> Columns:
+        """The columns with the metadata."""
+        return Columns(
+            {name: self.metadata.get(name, {}) for name in self.columns.names},
+            frozenset(f.name for f in self.columns if pa.types.is_struct(f.type)),
+            follows_watermark=lambda: self.follows_watermark,
+        )
 
     @property
     def schema(self) -> StructType:
@@ -266,10 +307,9 @@ class _Stage:
         of = operator.parameters
         # Passes its rows on, with a watermark.
         self.clock = of if isinstance(of, ClockSpec) else None
-        self.carried = _carried_watermarks(operator, self.frames)
         if operator.check is not None:
             with located(operator.name):
-                operator.check(cast("DataFrame", self.frames[0]))
+                operator.check(cast("DataFrame", self.frames[0]), self.frames[0].marks)
         self.count = shards_of(operator)
         if self.shards is not None and self.clock is None:
             self.count = self.shards
@@ -277,16 +317,38 @@ class _Stage:
         self.stores: MutableMapping[int, MemoryStore] = defaultdict(MemoryStore)
         self.reset_watermarks()
         self._start()
+        with located(operator.name):
+            engine = engine_of(operator, cast("Sequence[DataFrame]", self.frames), self.spec)
+            self.api = self._require_chainable(engine)
 
     def _start(self) -> None:
         """Resolve the operator anew, as a restarted query does."""
-        operator = self.operator.options(shards=self.count)
-        schemas = tuple(frame.columns for frame in self.frames)
-        self.spec = resolve(operator, schemas, self.carried)
+        operator = self.operator
+        self.resolved = resolve_inputs(
+            operator.name,
+            operator.spec,
+            operator.sides,
+            [frame.marks for frame in self.frames],
+            map(_columns_of, self.frames),
+            shards=self.count,
+        )
+        self.spec, self.delays = self.resolved
         assert operator.core is not None, "an operator without a core has no steps"
         self.run_step = ShardStep(operator.name, operator.core, self.spec, self.count)
-        self.delays = watermark_delays(self.spec, self.carried)
-        self.has_event_time = any(delay is not None for delay in self.delays)
+        self.has_event_time = self.resolved.delay is not None
+
+    def _require_chainable(self, engine: EngineChoice | None) -> str:
+        """Refuse what Spark would refuse in a session with RocksDB. Returns how Spark would run the operator."""
+        api: str = self.operator.execution.state_api
+        require_transform(self.operator.requires_transform, api)
+        if engine is not None and engine.engine == "native":
+            api = "native"
+        for frame in self.frames:
+            found = follow(frame.marks, api)
+            if found is not None:
+                condition, got = found
+                raise condition.error(got=got)
+        return api
 
     def reset_watermarks(self) -> None:
         """Reset the watermark of each input, which a checkpoint does not store."""
@@ -295,14 +357,25 @@ class _Stage:
     @property
     def output(self) -> _Frame:
         """The output, with the metadata for the next operator."""
+        once = [mark[ONCE] for of in self.frames for mark in of.metadata.values() if ONCE in mark]
+        metadata = operator_metadata(
+            self.spec,
+            self.resolved.delay,
+            metrics=(),
+            api=self.api,
+            once=once[0] if once else None,
+        )
+        (before, *_), of = self.frames, self.operator.parameters
+        follows = self.has_event_time or any(frame.follows_watermark for frame in self.frames)
         if self.clock is not None:
-            mark = {**_mark(self.clock.delay), INSTANT: True}
-            return _Frame(self.frames[0].columns, {self.clock.time: mark})
-        schema = self._build_rows(self.spec.output.empty_table()).schema
-        delay = max((delay for delay in self.delays if delay is not None), default=None)
-        metadata = operator_metadata(self.spec, delay, metrics=(), api="", once=None)
-        marked = self.spec.event_time
-        return _Frame(canonical(schema), {} if marked is None else {marked: metadata})
+            mark = clock_mark(self.clock.delay, metadata)
+            return _Frame(before.columns, _with(before.metadata, self.clock.time, mark), True)
+        schema = canonical(self._build_rows(self.spec.output.empty_table()).schema)
+        if isinstance(of, AnnotatedSpec):  # passes its rows on, with their marks
+            mark = {key: metadata[key] for key in (METRICS, STATE_API)}
+            return _Frame(schema, _with(before.metadata, of.marked, mark), follows)
+        marks = output_marks(self.spec, [frame.marks for frame in self.frames], metadata)
+        return _Frame(schema, marks, follows)
 
     def step(
         self, number: int, tables: tuple[pa.Table, ...] | None, watermark: int
@@ -449,31 +522,17 @@ def _micros(watermark: Duration) -> int:
     return parse_delay(watermark, parameter="watermark")
 
 
-def _mark(delay: int) -> dict[str, Any]:
-    """The column metadata of a watermark with this delay, in microseconds."""
-    return {WATERMARK: delay // 1_000}
+def _columns_of(frame: _Frame) -> pa.Schema:
+    """The columns of a frame, of which no two have one name, as Spark compares names by default."""
+    refuse_duplicates(frame.columns.names, ignores_case=lambda: True)
+    return frame.columns
 
 
-def _carried_watermarks(operator: Operator, frames: tuple[_Frame, ...]) -> tuple[int | None, ...]:
-    """The delays of the watermarks of the frames, by the checks of the driver."""
-    parameters, delays = operator.spec, list[int | None]()
-    for at, (frame, of) in enumerate(zip(frames, parameters.inputs, strict=True)):
-        carried = None
-        if of.time is not None:
-            with located(operator.sides[at]):
-                carried = carried_watermark(
-                    cast("DataFrame", frame),
-                    of.delay,
-                    parameters.lag,
-                    time=of.time,
-                    of_results=len(frames) == 1 and of.accepts_revisions,
-                )
-        elif any(of.time for of in parameters.inputs):
-            marks = frame.metadata.values()
-            own = (int(mark[WATERMARK]) * 1_000 for mark in marks if WATERMARK in mark)
-            carried = max(own, default=None)
-        delays.append(carried)
-    return tuple(delays)
+def _with(
+    metadata: Mapping[str, Mapping[str, Any]], name: str, mark: Metadata
+) -> dict[str, Mapping[str, Any]]:
+    """The metadata of columns, of which one has another mark."""
+    return {**metadata, name: {**metadata.get(name, {}), **mark}}
 
 
 def _newest(rows: pa.Table, time: str) -> int | None:

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
+from streamops.changelog.chains import WATERMARK
 from streamops.kernel.parameters import require_distinct_columns, show_duration
 from streamops.kernel.time import (
     MAX_INSTANT,
@@ -23,7 +24,6 @@ from streamops.kernel.time import (
 )
 from streamops.spark.columns import column, instant_field, micros, now
 from streamops.spark.json_columns import read_instant
-from streamops.spark.metadata import WATERMARK
 from streamops.spark.operator import Operator
 from streamops.time import conditions
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from streamops.changelog.chains import WATERMARK
 from streamops.kernel.parameters import parse_names, require_columns
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.annotate import AnnotatedSpec, annotate_rows
-from streamops.spark.metadata import WATERMARK
 from streamops.spark.operator import Operator
 from streamops.time import conditions
 from streamops.time.core.track_clock import (

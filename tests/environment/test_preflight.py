@@ -10,7 +10,17 @@ import pyspark
 import pytest
 from pyspark.sql.types import StructField, StructType, TimestampType
 
+from streamops.changelog.chains import INSTANT as INSTANT_MARK
+from streamops.changelog.chains import (
+    LATENESS,
+    METRICS,
+    ONCE,
+    STATE_API,
+    WATERMARK,
+    carried_watermark,
+)
 from streamops.environment.settings import ROCKSDB
+from streamops.kernel.core import Input
 from streamops.kernel.errors import (
     ColumnNotFound,
     RequirementError,
@@ -19,9 +29,7 @@ from streamops.kernel.errors import (
     located,
 )
 from streamops.kernel.versions import has_transform
-from streamops.spark.checks import carried_watermark
-from streamops.spark.metadata import INSTANT as INSTANT_MARK
-from streamops.spark.metadata import LATENESS, METRICS, ONCE, STATE_API, WATERMARK
+from streamops.spark.checks import columns_of
 from streamops.spark.state_apis import choose_state_api, refuse_unchainable
 
 INSTANT = TimestampType()
@@ -40,6 +48,7 @@ class FakeFrame:
         self.schema = StructType([StructField(n, dtype, True, mark) for n, dtype, mark in columns])
         self.sparkSession = self.conf = self
         self.settings = conf
+        self.isStreaming = True
         self.plan = plan
 
     def get(self, key: str) -> str:
@@ -50,9 +59,11 @@ class FakeFrame:
 
 
 def carried(*columns: tuple[str, Any, dict[str, Any]], time: str = "ts", **arguments: Any) -> Any:
-    given: dict[str, Any] = {"delay": None, "lag": 0} | arguments
+    given: dict[str, Any] = {"lag": 0} | arguments
+    of = Input((), time, delay=given.pop("delay", None))
+    frame: Any = FakeFrame(*columns)
     with located("windows.tumbling"):
-        return carried_watermark(FakeFrame(*columns), **given, time=time)
+        return carried_watermark(columns_of(frame), of, **given)
 
 
 def refused(*columns: tuple[str, Any, dict[str, Any]], **arguments: Any) -> WatermarkError:

@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
 from streamops import joins, windows
+from streamops.changelog.chains import METRICS, WATERMARK
 from streamops.environment import settings
 from streamops.kernel.errors import RequirementError, SchemaError, SpecError, WatermarkError
-from streamops.spark.metadata import METRICS, WATERMARK
 from tests.settings import configured
 
 pytestmark = pytest.mark.spark

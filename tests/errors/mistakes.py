@@ -222,6 +222,12 @@ MISTAKES = (
         lambda: tumbling(stragler="drop"),
     ),
     Mistake(
+        "two letters exchanged",
+        "UNKNOWN_PARAMETER",
+        "did you mean delay=?",
+        lambda: tumbling(dealy="1 second"),
+    ),
+    Mistake(
         "shards= as a parameter",
         "UNKNOWN_PARAMETER",
         "windows.tumbling(...).options(shards=...)",
@@ -256,6 +262,24 @@ MISTAKES = (
         "NOT_CALLED",
         "df.transform(windows.tumbling(...))",
         lambda: windows.tumbling(pd.DataFrame(), "1 minute", time="ts", agg=COUNT),  # type: ignore
+    ),
+    Mistake(
+        "a pandas frame",
+        "FRAME_TYPE",
+        "spark.createDataFrame(...)",
+        lambda: tumbling(delay="1 second")(pd.DataFrame(ROWS[0])),
+    ),
+    Mistake(
+        "rows before the operator in a replay",
+        "NOT_REPLAYABLE",
+        "replay(operator, batches), in this order",
+        lambda: replay(ROWS, tumbling(delay="1 second")),  # type: ignore
+    ),
+    Mistake(
+        "one micro-batch instead of a list of them",
+        "INVALID_ROWS",
+        "also of one micro-batch",
+        lambda: played(pd.DataFrame(ROWS[0])),
     ),
     Mistake(
         "the operator itself is taken for the result",
@@ -327,6 +351,12 @@ MISTAKES = (
         lambda: played([[{"k": "a", "ts": 1_767_225_600_000}]]),
     ),
     Mistake(
+        "a key column that is named twice",
+        "DUPLICATE_COLUMN",
+        "leave the second one out: by=['k']",
+        lambda: tumbling(by=["k", "k"]),
+    ),
+    Mistake(
         "a key column named revision",
         "NAME_TAKEN",
         "df.withColumnRenamed('revision', ...)",
@@ -356,6 +386,12 @@ MISTAKES = (
         "PARAMETERS_CONTRADICT",
         "exchange them",
         lambda: interval(lower="1 minute", upper="-1 minute"),
+    ),
+    Mistake(
+        "the times of both sides in an as-of join",
+        "PARAMETER_TYPE",
+        "version= is the time of the right frame",
+        lambda: joins.asof(None, by="k", time=("ts", "since"), version="since", sequence="s"),  # type: ignore[arg-type]
     ),
     Mistake("how=outer", "UNKNOWN_CHOICE", "how='full'", lambda: interval(how="outer")),
     Mistake(

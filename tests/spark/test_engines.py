@@ -11,9 +11,9 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 
 from streamops import aggregates as agg
 from streamops import joins, windows
+from streamops.changelog.chains import WATERMARK
 from streamops.kernel.errors import SpecError
 from streamops.spark.definition import KeyLimit, Options, choose_engine, engine_of
-from streamops.spark.metadata import WATERMARK
 from streamops.spark.operator import Operator
 
 SCHEMA = pa.schema(

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
 from streamops import time, windows
+from streamops.changelog.chains import METRICS, REVISED, STATE_API, WATERMARK
 from streamops.environment.settings import PROVIDER
 from streamops.kernel.errors import SchemaError, SpecError, StreamopsError, WatermarkError
-from streamops.spark.metadata import METRICS, REVISED, STATE_API, WATERMARK
 from streamops.testing import assert_rows, at, micro_batches
 from streamops.testing.streaming import run_query
 from tests.spark.pair_cores import earlier, tally

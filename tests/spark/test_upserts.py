@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType
 
 from streamops import aggregates as agg
 from streamops import changes, joins
+from streamops.changelog.chains import UPSERTS, Columns, refuse_upserts
 from streamops.kernel.errors import SchemaError, located
-from streamops.spark.checks import refuse_upserts
-from streamops.spark.metadata import UPSERTS
 
 
 def frame_of(metadata: dict[str, Any] | None) -> Any:
-    fields = [
-        StructField("k", StringType()),
-        StructField("_change_type", StringType(), True, metadata),
-    ]
-    return SimpleNamespace(schema=StructType(fields))
+    return Columns({"k": {}, "_change_type": metadata or {}})
 
 
 @pytest.mark.parametrize("metadata", [None, {"comment": "of a house"}])

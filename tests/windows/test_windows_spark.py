@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
 from streamops import split_side_output, windows
-from streamops.spark.metadata import WATERMARK
+from streamops.changelog.chains import WATERMARK
 from streamops.testing import assert_rows, at, fold, micro_batches, replay, stream
 
 pytestmark = pytest.mark.spark

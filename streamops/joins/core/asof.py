@@ -81,6 +81,12 @@ TooLate = Literal["drop", "route"]
 WaitsFor = Literal["both", "facts"]
 
 
+def refuse_pair(time: object) -> None:
+    """Refuse a column of each frame as the event time: that of the right one has a parameter of its own."""
+    if isinstance(time, tuple | list):
+        raise conditions.TIME_OF_ONE_SIDE.error(got=f"time={time!r}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsofSpec(JoinSpec):
     """The parameters of :func:`streamops.joins.asof`. Durations are in microseconds."""
@@ -103,11 +109,16 @@ class AsofSpec(JoinSpec):
     into: str
     final: int = field(default=BEFORE_ALL, repr=False)
     """Facts up to here are published, whatever the tolerance is."""
+    is_last: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         require_into(self.into)
         self._refuse_contradictions()
         self._refuse_directions()
+
+    def as_last(self) -> AsofSpec:
+        """The join behind watermarks without room for facts that wait for later versions."""
+        return replace(self, is_last=True)
 
     def require_tolerance(self) -> None:
         """Refuse a forward search without a bound, on a stream."""
@@ -202,7 +213,7 @@ class AsofSpec(JoinSpec):
     @property
     def held_back(self) -> int:
         """How far behind the watermark a result on time can lie; whole milliseconds, rounded up."""
-        return -(-self.look_ahead // 1_000) * 1_000
+        return 0 if self.is_last else -(-self.look_ahead // 1_000) * 1_000
 
     @property
     def identity(self) -> Mapping[str, Any]:

@@ -219,7 +219,8 @@ def parse_keys(by: Any) -> Keys:
     """
     if isinstance(by, Mapping):
         pairs = tuple(by.items())
-        parse_names([name for pair in pairs for name in pair], parameter="by")
+        for names in zip(*pairs, strict=True):
+            parse_names(names, parameter="by")
     else:
         names = parse_distinct_names(by, parameter="by", empty=True)
         pairs = tuple((name, name) for name in names)

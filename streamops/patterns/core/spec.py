@@ -175,9 +175,9 @@ class PatternSpec(ShardSpec):
         return (*self.tie_break, *measured)
 
     @property
-    def event_time(self) -> str:
+    def event_time(self) -> str | None:
         """The end of a match."""
-        return MATCH_END
+        return None if self.is_last else MATCH_END
 
     @property
     def bits(self) -> dict[str, int]:
@@ -253,12 +253,12 @@ class PatternSpec(ShardSpec):
 
     def lag_of(self, identity: Identity) -> int:
         """The lag of an operator with this identity."""
-        return _whole_milliseconds(identity["within"])
+        return 0 if identity.get("is_last") else _whole_milliseconds(identity["within"])
 
     @property
     def held_back(self) -> int:
         """How far behind the watermark the end of a match can lie; whole milliseconds."""
-        return _whole_milliseconds(self.within)
+        return 0 if self.is_last else _whole_milliseconds(self.within)
 
     @property
     def has_side_output(self) -> bool:
@@ -376,7 +376,8 @@ class PatternSpec(ShardSpec):
 
     def _refuse_skip(self) -> None:
         to, _, variable = str(self.skip).rpartition(" ")
-        if self.skip not in _SKIPS[:2] and not (to in _SKIPS[2:] and variable):
+        is_text = isinstance(self.skip, str)
+        if not (is_text and self.skip in _SKIPS[:2]) and not (to in _SKIPS[2:] and variable):
             is_any = re.search(r"\bany\b", str(self.skip), re.IGNORECASE)
             condition = conditions.SKIP_TO_ANY if is_any else conditions.UNKNOWN_SKIP
             raise condition.error(got=f"skip={self.skip!r}")

@@ -178,7 +178,7 @@ class OverSpec(OrderedSpec):
     @property
     def held_back(self) -> int:
         """How far a row that waits for others can lie behind the watermark; whole milliseconds."""
-        return whole_milliseconds(self.within) if self.ahead else 0
+        return whole_milliseconds(self.within) if self.ahead and not self.is_last else 0
 
     @property
     def origins(self) -> dict[str, tuple[int, str]]:

@@ -121,7 +121,7 @@ class ResampleSpec(OrderedSpec):
     @property
     def held_back(self) -> int:
         """How far an instant that waits for a row can lie behind the watermark; whole milliseconds."""
-        return whole_milliseconds(self.max_gap) if self.interpolates else 0
+        return whole_milliseconds(self.max_gap) if self.interpolates and not self.is_last else 0
 
     @property
     def origins(self) -> dict[str, tuple[int, str]]:

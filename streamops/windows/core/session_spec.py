@@ -46,7 +46,7 @@ class SessionSpec(WindowSpec):
     settled: int = field(default=BEFORE_ALL, repr=False)
 
     def __post_init__(self) -> None:
-        if self.stragglers == "update":
+        if str(self.stragglers) == "update":
             raise conditions.UPDATE_CANNOT_MERGE.error(got="stragglers='update'")
         require_choice(self.stragglers, Stragglers, parameter="stragglers")
         self._refuse_lengths()

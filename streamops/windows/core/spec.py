@@ -343,7 +343,7 @@ def parse_length(
     """
     if zone is not None:
         return cast("Unit", length)  # the spec checks that it is one
-    if length in get_args(Unit):
+    if isinstance(length, str) and length in get_args(Unit):
         got = f"{parameter}={length!r} without zone"
         raise condition.error(parameter=parameter, unit=length, got=got)
     return parse_duration(length, parameter=parameter, minimum=1)
