@@ -355,7 +355,7 @@ def parse_database_url(text: str, *, extra: str) -> Any:
     # ValueError is about the port; earlier releases of SQLAlchemy return what is not text.
     except (sa.exc.ArgumentError, ValueError, AttributeError):
         url = None
-    is_path = "@" not in text and "://" not in text
+    is_path = type(text) is str and "@" not in text and "://" not in text
     is_host = url is not None and bool(url.host) and url.get_backend_name() == "sqlite"
     if url is None or is_host or not _is_whole(text, url):
         file = text if is_path else url.host if is_host else ""

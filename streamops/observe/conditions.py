@@ -92,6 +92,11 @@ NOT_A_FUNCTION = codes.PARAMETER_TYPE(
     "a function with one parameter, the alarm",
     "use a function such as print, or the default, a warning in the log",
 )
+NOT_A_REQUEST = codes.PARAMETER_TYPE(
+    "`until` is not a request to stop",
+    "a threading.Event, or the path of a local file that does not exist yet",
+    'until="/run/shop/stop": the job stops when there is such a file',
+)
 NOT_AN_OBSERVER = codes.PARAMETER_TYPE(
     "`on_event` is not a function",
     "a function with one parameter, the event",

@@ -63,9 +63,13 @@ class _Collector:
 
 @contextmanager
 def serve(
-    health: Callable[[], Health], host: str, port: int, registry: CollectorRegistry | None
+    health: Callable[[], Health],
+    stop: Callable[[], None],
+    host: str,
+    port: int,
+    registry: CollectorRegistry | None,
 ) -> Iterator[None]:
-    """Serve ``/live``, ``/ready`` and ``/metrics``."""
+    """Serve ``/live``, ``/ready`` and ``/metrics``, and stop the job on a POST to ``/stop``."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -79,6 +83,15 @@ def serve(
                 self._answer(200, client.CONTENT_TYPE_LATEST, client.generate_latest(registry))
             else:
                 self._answer(404, "text/plain", b"/live, /ready, and /metrics with a registry")
+
+        def do_POST(self) -> None:
+            if self.path != "/stop":
+                self._answer(404, "text/plain", b"/stop")
+            elif self.headers.get("Origin") or self.headers.get("Sec-Fetch-Site"):
+                self._answer(403, "text/plain", b"not from a page in a browser")
+            else:
+                stop()
+                self._answer(202, "text/plain", b"the job stops after its micro-batches")
 
         def _answer(self, status: int, content_type: str, body: bytes) -> None:
             self.send_response(status)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamops.kernel.errors import located
@@ -55,14 +56,14 @@ def supervise(
     port: int | None = None,
     host: str = "127.0.0.1",
     registry: CollectorRegistry | None = None,
-    until: threading.Event | None = None,
+    until: threading.Event | str | Path | None = None,
 ) -> int:
     """Run several streaming queries as one job, until all have ended or the job is stopped.
 
     A query that fails is started again, after a time that doubles with each failure. Queries that
     fail, end, are stuck or fall behind are reported: to the log ``streamops.observe``, to a
     function, as metrics, over HTTP, and by the exit code. SIGTERM and SIGINT stop each query after
-    its present micro-batch; a second signal interrupts them.
+    its present micro-batch, and so does a POST or a file; a second signal interrupts them.
 
     Parameters
     ----------
@@ -92,13 +93,15 @@ def supervise(
     on_event : function, optional
         Called with each :class:`SupervisionEvent`, in the thread that called `supervise`. If it fails, the error is logged.
     port : int, optional
-        Serve health over HTTP at this port: ``/live``, ``/ready`` and, with `registry`, ``/metrics``.
+        Serve health over HTTP at this port: ``/live``, ``/ready`` and, with `registry`, ``/metrics``. A
+        POST to ``/stop`` stops the job, as a signal does.
     host : str
         The address to serve at. A pod of Kubernetes needs ``"0.0.0.0"``.
     registry : CollectorRegistry, optional
         Export the state of the queries to Prometheus, such as ``prometheus_client.REGISTRY``.
-    until : threading.Event, optional
-        Stop the job when it is set, as a signal does.
+    until : threading.Event or path, optional
+        Stop the job, as a signal does, when the event is set, or when there is a local file of this name,
+        which is removed then. For jobs that get no signal, such as those of `spark-submit`.
 
     Returns
     -------
@@ -138,6 +141,7 @@ def supervise(
     if type(restarts) is not int or restarts < 0:
         raise conditions.RESTARTS_OUT_OF_RANGE.error(got=repr(restarts))
     require_choice(when_failed, Literal["stop", "continue"], parameter="when_failed")
+    is_requested = _request(until)
     policy = Policy(
         restarts,
         parse_duration(backoff, parameter="backoff", minimum=0),
@@ -152,9 +156,9 @@ def supervise(
         if registry is not None:
             stack.enter_context(exported(job.health, registry))
         if port is not None:
-            stack.enter_context(serve(job.health, host, port, registry))
+            stack.enter_context(serve(job.health, job.stop, host, port, registry))
         stack.enter_context(_signals(job))
-        return job.run(until)
+        return job.run(is_requested)
 
 
 def _require_queries(queries: object) -> None:
@@ -163,6 +167,28 @@ def _require_queries(queries: object) -> None:
     for start in queries.values():
         if not callable(start):
             raise conditions.NOT_A_START.error(got=f"an object of type {type(start).__name__}")
+
+
+def _request(until: object) -> Callable[[], bool]:
+    """Whether the job is to stop, by an event or a file, which is removed."""
+    if until is None:
+        return lambda: False
+    if isinstance(until, threading.Event):
+        return until.is_set
+    if not isinstance(until, str | Path) or not str(until):
+        raise conditions.NOT_A_REQUEST.error(got=f"an object of type {type(until).__name__}")
+    file = Path(until)
+
+    def is_there() -> bool:
+        if not file.is_file():
+            return False
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            _LOG.warning("the file that stopped the job stays, and stops the next one: %s", error)
+        return True
+
+    return is_there
 
 
 class _Runner(threading.Thread):
@@ -184,7 +210,7 @@ class _Runner(threading.Thread):
                     time.sleep(_TICK)
             if self.member.status in ACTIVE:  # stopped without a query
                 self._apply(supervision.end, _now(), "stopped")
-        except Exception as error:
+        except BaseException as error:  # nothing may end the thread without a report
             self._apply(supervision.give_up, _now(), "its supervision failed", error)
 
     def _attempt(self) -> None:
@@ -196,7 +222,7 @@ class _Runner(threading.Thread):
             require_query(query)
             self._apply(supervision.run, _now())
             error = self._follow(query)
-        except Exception as raised:
+        except (Exception, SystemExit) as raised:  # a library may end its process
             error = raised
         if error is not None:
             self._apply(supervision.fail, policy, _now(), error)
@@ -266,6 +292,10 @@ class _Job:
             runner.member, events = change(runner.member, *args, **named)
             self._events += events
 
+    def stop(self) -> None:
+        """Stop each query after its present micro-batch."""
+        self.stops = max(self.stops, 1)
+
     def sleep(self, seconds: float) -> None:
         """Sleep, unless the job is stopped."""
         end = time.monotonic() + seconds
@@ -277,7 +307,7 @@ class _Job:
         since = self._stopped_at
         return self.stops > 1 or (since > 0 and time.monotonic() > since + self._timeout)
 
-    def run(self, until: threading.Event | None) -> int:
+    def run(self, is_requested: Callable[[], bool]) -> int:
         """Run the members until all have ended; the exit code."""
         for runner in self._runners:
             runner.start()
@@ -288,8 +318,8 @@ class _Job:
                 self.apply(runner, supervision.check, self.policy, _now())
             self._report()
             has_failed = any(runner.member.status == "failed" for runner in self._runners)
-            if (until is not None and until.is_set()) or (self._is_strict and has_failed):
-                self.stops = max(self.stops, 1)
+            if (not self.stops and is_requested()) or (self._is_strict and has_failed):
+                self.stop()
             if self.stops and not self._stopped_at:
                 self._stopped_at = time.monotonic()
         for runner in self._runners:

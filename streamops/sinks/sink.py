@@ -43,7 +43,7 @@ from streamops.sinks.tasks import (
     is_undelivered,
 )
 from streamops.spark.columns import column, refuse_duplicates, require_frame
-from streamops.spark.identity import Identity, begin_run
+from streamops.spark.identity import Identity, begin_run, name_cause
 from streamops.spark.json_columns import refuse_invalid_text, to_checked_json
 from streamops.spark.operator import show_call
 from streamops.spark.side_output import side_output_tags
@@ -229,7 +229,9 @@ class BatchWriter(ABC):
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a micro-batch. For use with ``DataStreamWriter.foreachBatch``."""
         with located(self.label):
-            self._deliver(batch, batch_id, begin_run(batch, batch_id, self.checkpoint))
+            identity = begin_run(batch, batch_id, self.checkpoint)
+            with name_cause(identity):
+                self._deliver(batch, batch_id, identity)
 
     def write(self, frame: DataFrame, *, query: str, batch_id: int = 0) -> None:
         """Write a batch frame as a micro-batch of a query with this name.
@@ -433,7 +435,7 @@ class Sink(BatchWriter):
             rows, digests = content.rows, (content.digest, content.former_digest)
         else:
             rows, digests = content.num_rows, digest(content)
-        query, run, offsets = identity
+        query, run, offsets, _ = identity
         is_first = run not in self.session.runs
         return Delivery(query, run, batch_id, rows, digests[0], is_first, offsets, digests[1])
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +23,13 @@ _THIS_PROCESS = str(uuid.uuid4())
 _COMPARED = set[str]()
 """Runs whose state was compared with their plan."""
 _LOG = logging.getLogger("streamops.state")
+_TEMPORARY = re.compile(r"/temporary-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/?$")
+"""Where Spark puts the checkpoint of a query that names none, until the query stops."""
+NO_CHECKPOINT = (
+    "the query has no checkpointLocation, so its checkpoint is a temporary folder that Spark deletes: the next start "
+    "reads everything again, as another query, which sinks refuse; set "
+    'writeStream.option("checkpointLocation", ...)'
+)
 
 
 class Identity(NamedTuple):
@@ -34,11 +43,14 @@ class Identity(NamedTuple):
         Another one at every start.
     offsets : tuple of str
         Where each source is after the micro-batch, in Spark's JSON. Empty if that is not known.
+    is_temporary : bool
+        Whether the query is known to have no ``checkpointLocation``, so that the next start is a new query.
     """
 
     query: str
     run: str
     offsets: tuple[str, ...] = ()
+    is_temporary: bool = False
 
 
 def unload_state_stores() -> None:
@@ -95,16 +107,32 @@ def begin_run(batch: DataFrame, batch_id: int, checkpoint: str | None) -> Identi
     session: Any = batch.sparkSession
     is_first = identity.run not in _COMPARED
     _COMPARED.add(identity.run)
-    if is_first and batch_id and hasattr(session, "_jsparkSession"):
+    if is_first and hasattr(session, "_jsparkSession"):
         try:
             query = _execution(session, identity.query)
             plan, path = query.analyzedPlan().toString(), query.resolvedCheckpointRoot()
-            compare(session, plan, path, batch=batch_id - 1)
+            if batch_id:
+                compare(session, plan, path, batch=batch_id - 1)
+            elif _TEMPORARY.search(path):
+                identity = identity._replace(is_temporary=True)
+                _LOG.warning(NO_CHECKPOINT)
         except StreamopsError:
             raise
         except Exception as error:
             _LOG.info("the state is compared by the tasks, not by the driver: %s", error)
     return identity
+
+
+@contextmanager
+def name_cause(identity: Identity) -> Iterator[None]:
+    """State about a query without ``checkpointLocation`` that this is why a target takes it for another one."""
+    try:
+        yield
+    except StreamopsError as error:
+        if error.code == "NEW_CHECKPOINT" and identity.is_temporary:
+            fix = f"{NO_CHECKPOINT}, the same at every start. For the rows that are there: {error.fix}"
+            raise error.replace(fix=fix) from None
+        raise
 
 
 def parse_offsets(lines: Iterable[str]) -> tuple[str, ...]:

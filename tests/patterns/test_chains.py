@@ -65,7 +65,7 @@ def test_windows_count_matches() -> None:
     assert [row["n"] for result in results for row in result.rows] == [3]
 
 
-def test_patterns_of_matches_need_room_for_both_bounds() -> None:
+def test_patterns_of_matches_need_room_for_both_bounds_if_another_operator_follows() -> None:
     pairs = patterns.match(
         "first second",
         define={"second": patterns.previous("v") < "v"},
@@ -75,11 +75,13 @@ def test_patterns_of_matches_need_room_for_both_bounds() -> None:
         measures={"v": patterns.last("second", "v")},
         delay="20 seconds",
     )
+    twice = patterns.match("a b", define={}, time="match_end", within="1 minute")
+    results = replay([pairs, twice], EVENTS, flush=True)
+    assert [row["match_end"] for result in results for row in result.rows] == [at(52)]
+    counts = windows.tumbling("1 minute", time="match_end", agg={"n": agg.count()})
     with pytest.raises(WatermarkError) as error:
-        replay(
-            [pairs, patterns.match("a b", define={}, time="match_end", within="1 minute")], EVENTS
-        )
-    assert error.value.code == "WATERMARK_TOO_TIGHT"
+        replay([pairs, twice, counts], EVENTS)
+    assert error.value.code == "WATERMARK_LOST"
 
 
 COUNTS = {"a": [3, 1, 2, 4, 2, 1, 2], "b": [2, 2, 1, 1, 1, 3, 1]}

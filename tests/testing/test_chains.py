@@ -282,13 +282,13 @@ def test_all_chains_return_the_same_for_every_division_into_micro_batches() -> N
 def test_rules_that_arrive_while_they_are_searched_are_followed_by_a_pattern() -> None:
     """The results of the search lie at its watermark, and matches of a minute lie behind it."""
 
-    def event(second: float, user: str, kind: str) -> dict[str, Any]:
-        return {"user": user, "ts": at(second), "kind": kind}
+    def event(second: float, user: str, action: str) -> dict[str, Any]:
+        return {"user": user, "ts": at(second), "action": action}
 
     rules = search.match(
         None,
         text=[],
-        fields="kind",
+        fields="action",
         as_of="ts",
         time="since",
         sequence="lsn",
@@ -306,12 +306,12 @@ def test_rules_that_arrive_while_they_are_searched_are_followed_by_a_pattern() -
     script: list[Any] = [
         (
             [event(s, "u", "fail") for s in (1, 2)],
-            [{"id": "r", "query": "kind:fail", "since": at(0), "lsn": 1}],
+            [{"id": "r", "query": "action:fail", "since": at(0), "lsn": 1}],
         ),
         ([event(10, "u", "fail"), event(11, "w", "pay"), event(12, "w", "pay")], []),
-        ([event(20, "w", "pay")], [{"id": "q", "query": "kind:pay", "since": at(9), "lsn": 2}]),
-        ([event(200, "v", "none")], [{"id": "z", "query": "kind:z", "since": at(200), "lsn": 3}]),
-        ([event(400, "v", "none")], [{"id": "z", "query": "kind:y", "since": at(400), "lsn": 4}]),
+        ([event(20, "w", "pay")], [{"id": "q", "query": "action:pay", "since": at(9), "lsn": 2}]),
+        ([event(200, "v", "none")], [{"id": "z", "query": "action:z", "since": at(200), "lsn": 3}]),
+        ([event(400, "v", "none")], [{"id": "z", "query": "action:y", "since": at(400), "lsn": 4}]),
     ]
     found = {
         (row["rule"], row["match_end"])

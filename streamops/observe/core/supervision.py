@@ -37,6 +37,7 @@ _PASSING = {
     codes.SOURCE_UNAVAILABLE,
     codes.TARGET_REFUSED,
     codes.TARGET_UNAVAILABLE,
+    codes.WAIT_TIMEOUT,
 }
 _LASTING = {
     code.name
