@@ -38,6 +38,11 @@ NAME_OF_A_TABLE = codes.NOT_A_FRAME(
     "a DataFrame",
     "spark.table({name!r}), or spark.readStream.table({name!r}) for a stream",
 )
+OTHER_PYTHON = codes.PACKAGE_MISSING(
+    "the workers of this session run another Python, without the packages of streamops",
+    "the Python of the driver, {driver}, or one with the same packages",
+    'os.environ["PYSPARK_PYTHON"] = sys.executable before the session starts; streamops.local_session() sets it. Stop this session first: spark.stop()',
+)
 PROTOBUF_UNFIT = codes.PACKAGE_MISSING(
     "protobuf does not fit the messages of this Spark",
     "{expected}",

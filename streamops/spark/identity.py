@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import re
+import shutil
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -51,6 +56,44 @@ class Identity(NamedTuple):
     run: str
     offsets: tuple[str, ...] = ()
     is_temporary: bool = False
+
+
+def refuse_worker_python(frame: DataFrame) -> None:
+    """Refuse a local session whose workers run a Python without the packages that operators need.
+
+    A session that was not made by streamops starts the first ``python3`` on ``PATH``, and the query would fail in a
+    task. Elsewhere, the driver does not see the machines of the workers.
+
+    Raises
+    ------
+    RequirementError
+        ``PACKAGE_MISSING``.
+    """
+    session: Any = frame.sparkSession
+    if not hasattr(session, "_jsparkSession") or not session.sparkContext.master.startswith(
+        "local"
+    ):
+        return
+    problem = _missing_in(session.sparkContext.pythonExec)
+    if problem:
+        raise conditions.OTHER_PYTHON.error(driver=sys.executable, got=problem)
+
+
+@functools.cache
+def _missing_in(executable: str) -> str:
+    """What a Python of workers lacks; "" if nothing, or if that is not known."""
+    path = shutil.which(executable)
+    # No links are followed: the Python of a virtual environment is a link, and has packages of its own.
+    if path is not None and Path(path).absolute() == Path(sys.executable).absolute():
+        return ""
+    if path is None:
+        return f"{executable}, which is not on PATH"
+    try:
+        command = [path, "-c", "import numpy, pandas, pyarrow"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return f"{path}: {done.stderr.strip().splitlines()[-1:]}" if done.returncode else ""
 
 
 def unload_state_stores() -> None:

@@ -21,6 +21,7 @@ from streamops.spark import conditions
 from streamops.spark.columns import require_spark_frame
 from streamops.spark.definition import Definition, Engine, Options, StateApi, no_native_engine
 from streamops.spark.drive import drive
+from streamops.spark.identity import refuse_worker_python
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -75,11 +76,13 @@ class Operator(Definition):
             ``PARAMETER_MISSING``: the operator has two inputs and no right frame. ``FRAME_TYPE``,
             ``NOT_A_FRAME``: the frame, or the right one, is not a DataFrame. ``SESSION_TYPE``: inside of a function of a pipeline.
         RequirementError
-            ``VERSION_NOT_SUPPORTED``: a package is too old, or too new.
+            ``VERSION_NOT_SUPPORTED``: a package is too old, or too new. ``PACKAGE_MISSING``: workers of a local
+            session run a Python without the packages.
         """
         with located(self.name), refuse_pipeline_function(self.name):
             refuse_versions()
             require_spark_frame(frame, self.name)
+            refuse_worker_python(frame)
             for step in self.steps:
                 with located(step.name):
                     frame = drive(step, frame)

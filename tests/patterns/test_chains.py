@@ -77,7 +77,7 @@ def test_patterns_of_matches_need_room_for_both_bounds_if_another_operator_follo
     )
     twice = patterns.match("a b", define={}, time="match_end", within="1 minute")
     results = replay([pairs, twice], EVENTS, flush=True)
-    assert [row["match_end"] for result in results for row in result.rows] == [at(52)]
+    assert [row["match_end"] for result in results for row in result.rows] == [at(21)]
     counts = windows.tumbling("1 minute", time="match_end", agg={"n": agg.count()})
     with pytest.raises(WatermarkError) as error:
         replay([pairs, twice, counts], EVENTS)

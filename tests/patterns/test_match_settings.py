@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import aggregates as agg
-from streamops import patterns
+from streamops import patterns, windows
 from streamops.errors import CapacityError, SchemaError, SpecError, StreamopsError, WatermarkError
 from streamops.testing import at, replay
 
