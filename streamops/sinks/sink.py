@@ -228,10 +228,11 @@ class BatchWriter(ABC):
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a micro-batch. For use with ``DataStreamWriter.foreachBatch``."""
-        with located(self.label):
-            identity = begin_run(batch, batch_id, self.checkpoint)
-            with name_cause(identity):
-                self._deliver(batch, batch_id, identity)
+        with (
+            located(self.label),
+            name_cause(identity := begin_run(batch, batch_id, self.checkpoint)),
+        ):
+            self._deliver(batch, batch_id, identity)
 
     def write(self, frame: DataFrame, *, query: str, batch_id: int = 0) -> None:
         """Write a batch frame as a micro-batch of a query with this name.

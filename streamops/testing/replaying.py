@@ -357,14 +357,10 @@ class _Stage:
     @property
     def output(self) -> _Frame:
         """The output, with the metadata for the next operator."""
-        once = [mark[ONCE] for of in self.frames for mark in of.metadata.values() if ONCE in mark]
-        metadata = operator_metadata(
-            self.spec,
-            self.resolved.delay,
-            metrics=(),
-            api=self.api,
-            once=once[0] if once else None,
-        )
+        marks_before = (mark for of in self.frames for mark in of.metadata.values())
+        once = next((mark[ONCE] for mark in marks_before if ONCE in mark), None)
+        delay, api = self.resolved.delay, self.api
+        metadata = operator_metadata(self.spec, delay, metrics=(), api=api, once=once)
         (before, *_), of = self.frames, self.operator.parameters
         follows = self.has_event_time or any(frame.follows_watermark for frame in self.frames)
         if self.clock is not None:
