@@ -46,6 +46,7 @@ def test_the_oldest_versions_that_are_tested_are_the_lower_bounds() -> None:
         for name, version in re.findall(r"^([\w-]+)(?:\[.*\])?>=([\d.]+)", requirement)
     }
     bounds["cryptography"] = "45.0.1"  # of authlib, which the extra `registry` needs
+    bounds["protobuf"] = "6.33.5"  # of the messages of Spark 4.3
     pinned = dict(
         line.split("==")
         for line in (ROOT / "constraints-oldest.txt").read_text().splitlines()
