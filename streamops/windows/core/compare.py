@@ -44,7 +44,7 @@ from streamops.kernel.columns import (
 )
 from streamops.kernel.core import Metrics, State, StateFormat, Step
 from streamops.kernel.errors import CapacityError
-from streamops.kernel.formatted import format_row, format_rows, format_value
+from streamops.kernel.formatted import format_row, format_rows, python_rows, python_value
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
 from streamops.kernel.lateness import INSTANT
 from streamops.kernel.operator import Core, Table
@@ -250,8 +250,13 @@ def _refuse_conflicts(spec: CompareSpec, table: pa.Table, rows: Ids, ids: Ids, s
         return
     row = int(rows[differs][0])
     keys = format_row(pa.table(keys_of(table, spec), names=list(spec.by)), row)
-    names = [f"value.{i}" for i in range(len(spec.values))]
-    pairs = [format_row(table.select(names), at) for at in (int(first[differs][0]), row)]
+    found = pa.array([int(first[differs][0]), row])
+    pairs = [
+        [*of.values()]
+        for of in python_rows(
+            table.select([f"value.{i}" for i in range(len(spec.values))]).take(found)
+        )
+    ]
     begin = int(integers(table, "start")[row])
     raise conditions.WINDOW_TWICE.error(
         got=f"values {pairs[0]} and {pairs[1]} of {keys}, window of {format_instant(begin)}"
@@ -472,6 +477,6 @@ def _overflow(
     return conditions.CHANGE_OVERFLOW.error(
         name=name,
         difference_type=type_name(difference_type(value.type)),
-        got=f"{format_value(value[row])} after {format_value(before[row])} in {name!r} of {keys}, "
+        got=f"{python_value(value[row])} after {python_value(before[row])} in {name!r} of {keys}, "
         f"window of {format_instant(begin)}",
     )
