@@ -35,7 +35,8 @@ def format_rows(table: pa.Table) -> str:
 
 def format_row(table: pa.Table, row: int = 0) -> str:
     """Return a row as a dict."""
-    return repr(python_rows(table.slice(int(row), 1))[0])
+    rows = python_rows(table.slice(int(row), 1))
+    return repr(rows[0] if rows else {})  # without columns, a table has no rows
 
 
 def python_rows(table: pa.Table) -> list[dict[str, Any]]:
