@@ -128,6 +128,7 @@ crashes: $(STAMP) ## Roll queries back to every durable state that a crash leave
 	$(PYTHON) -m pytest -q -rs -n 2 --dist worksteal tests/crashes
 	$(PYTHON) -m tests.crashes.sinks
 	$(PYTHON) -m tests.crashes.outcomes
+	$(PYTHON) -m tests.crashes.requests PostgreSQL
 
 converge: $(STAMP) ## Deliver ten thousand random histories to a search index, a cache, a mirror and a warehouse, while their servers are killed. Five minutes.
 	scripts/get-opensearch && scripts/get-redis && scripts/get-mariadb

@@ -103,6 +103,11 @@ SPARK_WRITER_MULTISET = codes.TARGET_KIND(
     "appended rows, or rows with a key",
     "pass `key`; or fold the changes before the sink: changes.fold; or write to a table that the other writer takes",
 )
+LEDGER_EXPIRES = codes.TARGET_KIND(
+    "the topic of the ledger deletes entries after a time",
+    "cleanup.policy=compact, and no other policy",
+    "kafka-configs.sh --alter --entity-type topics --entity-name {ledger} --add-config cleanup.policy=compact",
+)
 NOT_ONE_INDEX = codes.TARGET_KIND(
     "the index cannot keep the latest row of each key",
     "one index that takes writes, and stores each document by its _id as it was sent",

@@ -442,6 +442,11 @@ class KafkaSink(KeyedSink):
         if self.topic not in existing:
             raise conditions.TOPIC_MISSING.error(topic=self.topic, got=repr(self.topic))
         missing = [ledger for ledger in ledgers if ledger.name not in existing]
+        for ledger in ledgers:
+            policy = "compact" if ledger in missing else ledger.read_setting("cleanup.policy")
+            if policy not in {None, "compact"}:
+                got = f"cleanup.policy={policy} of {ledger.name!r}"
+                raise conditions.LEDGER_EXPIRES.error(ledger=ledger.name, got=got)
         if create and self.ledger not in existing:
             self._ledger.create()
         return [f"topic {ledger.name!r}" for ledger in missing]

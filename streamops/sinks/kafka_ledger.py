@@ -88,6 +88,19 @@ class LedgerTopic:
                     existing[topic] = Topic(str(described.topic_id), len(described.partitions))
         return existing
 
+    def read_setting(self, name: str) -> str | None:
+        """A setting of the topic; None if the user may not read it."""
+        client, admins = require_client(), require_client("confluent_kafka.admin")
+        resource = admins.ConfigResource(admins.ResourceType.TOPIC, self.name)
+        with self._admin() as admin:
+            found = admin.describe_configs([resource], request_timeout=self._timeout)[resource]
+            try:
+                return str(found.result(self._timeout)[name].value)
+            except client.KafkaException as error:
+                if error.args[0].code() != client.KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise
+                return None
+
     @contextmanager
     def _admin(self) -> Iterator[Any]:
         admin = require_client("confluent_kafka.admin").AdminClient(self._settings)

@@ -166,6 +166,10 @@ def postgres(
     )
 
 
+# The driver sends UTF-8, also to databases with another encoding.
+_SETTINGS = (
+    f"SELECT set_config('client_encoding', 'UTF8', true), {sql.SETTINGS.format(is_local='true')}"
+)
 _MAY_CREATE = "SELECT has_schema_privilege($1::text, 'CREATE')"
 
 
@@ -471,10 +475,9 @@ class PostgresSink(StagingSink):
                 connection = require_driver().connect(with_socket(self.url))
                 self.session.connection = connection
             with connection.cursor() as cursor:
-                # The driver sends UTF-8, also to databases with another encoding.
-                cursor.execute("SET LOCAL client_encoding = 'UTF8'")
                 # At another level, a statement would not see what was committed after the first one.
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+                fetch(cursor, _SETTINGS)
                 yield cursor
             connection.commit()
 

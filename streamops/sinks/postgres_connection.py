@@ -13,9 +13,9 @@ from streamops.sinks import conditions
 from streamops.sinks.sink import hide, refused, unavailable
 
 DEADLOCK = "40"
-# States, or their classes: connection, resources, operator intervention, system; locks that others hold, and a
-# server that is read only for now.
-_NOT_NOW = ("08", "53", "57", "58", DEADLOCK, "55P03", "25006")
+# States, or their classes: connection, resources, operator intervention, system; locks that others hold, a
+# server that is read only for now, and a transaction that was longer than it may be.
+_NOT_NOW = ("08", "53", "57", "58", DEADLOCK, "55P03", "25006", "25P")
 _NO_PRIVILEGE = "42501"
 _NO_HOST = (
     "the URL names no host, so a server on this machine is looked for by its socket, in /tmp and "

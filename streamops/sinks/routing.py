@@ -14,7 +14,8 @@ from pyspark.sql.types import DataType, StructType, TimestampType
 from streamops.kernel.errors import located
 from streamops.kernel.parameters import parse_distinct_names, require_columns
 from streamops.sinks import conditions
-from streamops.sinks.sink import BatchWriter, CheckedTarget
+from streamops.sinks.protocol import CheckedTarget
+from streamops.sinks.sink import BatchWriter
 from streamops.spark.columns import column
 from streamops.spark.identity import Identity
 from streamops.spark.json_columns import to_json

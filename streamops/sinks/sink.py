@@ -33,7 +33,15 @@ from streamops.sinks.core.ledger import (
     require_location,
 )
 from streamops.sinks.core.net import compute_net, digest, form_of
-from streamops.sinks.protocol import Attempt, Conflict, Content, Found, Reduced
+from streamops.sinks.protocol import (
+    Attempt,
+    Checked,
+    CheckedTarget,
+    Conflict,
+    Content,
+    Found,
+    Reduced,
+)
 from streamops.sinks.tasks import (
     SMALL,
     Deliver,
@@ -49,65 +57,6 @@ from streamops.spark.operator import show_call
 from streamops.spark.side_output import side_output_tags
 
 _LOG = logging.getLogger("streamops.sinks")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckedTarget:
-    """A target that can be reached.
-
-    Parameters
-    ----------
-    sink : str
-        The name of the sink in errors.
-    target : str
-        What the sink writes to.
-    creates : tuple of str
-        What does not exist, and is created with the first micro-batch.
-    entry : Entry, optional
-        The entry of the sink in the ledger; None before the first micro-batch.
-    has_ledger : bool
-        Whether the target has a ledger.
-    """
-
-    sink: str
-    target: str
-    creates: tuple[str, ...]
-    entry: Entry | None
-    has_ledger: bool = True
-
-    def __repr__(self) -> str:
-        lines = [f"{self.sink}", f"  target:      {self.target}"]
-        if self.creates:
-            lines.append(f"  to create:   {', '.join(self.creates)}")
-        entry = (
-            "none yet" if self.entry is None else f"{self.entry.batch} of query {self.entry.query}"
-        )
-        if self.has_ledger:
-            lines.append(f"  micro-batch: {entry}")
-        return "\n".join(lines)
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """What ``check`` of a sink has found: one part per target.
-
-    Parameters
-    ----------
-    targets : tuple of CheckedTarget
-        In the order in which they are written.
-
-    Examples
-    --------
-    >>> Checked((CheckedTarget(sink="sinks.kafka('daily')", target="topic 'daily'", creates=(), entry=None),))
-    sinks.kafka('daily')
-      target:      topic 'daily'
-      micro-batch: none yet
-    """
-
-    targets: tuple[CheckedTarget, ...]
-
-    def __repr__(self) -> str:
-        return "\n".join(map(repr, self.targets))
 
 
 @contextmanager

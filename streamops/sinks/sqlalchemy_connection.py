@@ -10,6 +10,7 @@ from typing import Any
 from streamops.kernel.databases import secrets_of_database_url
 from streamops.kernel.errors import StreamopsError
 from streamops.kernel.parameters import require_package
+from streamops.sinks.core import sql
 from streamops.sinks.sink import hide, refused, unavailable
 
 
@@ -45,7 +46,23 @@ _NOT_NOW = (
     "SQLITE_CANTOPEN",
     "SQLITE_READONLY",
 )
-_NOT_NOW_OF_MYSQL = {1020, 1021, 1040, 1041, 1053, 1114, 1205, 1213, 1290, 1412, 1684, 1792, 1836}
+_NOT_NOW_OF_MYSQL = {
+    1020,
+    1021,
+    1040,
+    1041,
+    1053,
+    1114,
+    1205,
+    1213,
+    1290,
+    1317,
+    1412,
+    1684,
+    1792,
+    1836,
+}
+_NOT_NOW_OF_MYSQL |= {1927, 1969, 3024}  # killed, or longer than a statement may take
 
 
 def has_table(connection: Any, name: str, schema: str | None) -> bool:
@@ -83,10 +100,14 @@ def _is_dropped(error: Any) -> bool:
 def _is_unavailable(error: Any) -> bool:
     """Whether the database did not take the statement for a reason that is not in the rows."""
     sa = require_driver()
+    if isinstance(error, sa.exc.InternalError) and _is_one_of(error, "25006"):  # read only for now
+        return True
     if not isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError):
         return False
     if error.connection_invalidated or error.statement is None:
         return True
+    if _is_one_of(error, "55000"):  # such as a published table without a replica identity
+        return False
     name = getattr(error.orig, "sqlite_errorname", None)
     if name is not None:
         return str(name).startswith(_NOT_NOW)
@@ -100,19 +121,21 @@ _OF_CLIENT = 2
 
 
 def start(url: Any) -> Any:
-    """The engine, with sessions of MySQL and MariaDB in which no value is changed."""
+    """The engine, with sessions of MySQL and MariaDB in which no value is changed, and of PostgreSQL that lose no commit."""
     sa = require_driver()
     # Values of rows are not part of errors.
     # Joins by `<=>` are conditions that SQLAlchemy does not take for such.
     # A micro-batch has statements of its own: only those of the ledger are worth retaining.
     options = {"hide_parameters": True, "enable_from_linting": False, "query_cache_size": 20}
     engine = sa.create_engine(url, **options)
-    if engine.dialect.name not in targets().MYSQL:
+    settings = _SESSIONS.get(engine.dialect.name)
+    if settings is None:
         return engine
 
     def configure(connection: Any, _: Any) -> None:
         with closing(connection.cursor()) as cursor:
-            cursor.execute(_SESSION)
+            cursor.execute(settings)
+        connection.commit()
 
     # Before SQLAlchemy asks for the mode.
     sa.event.listen(engine, "connect", configure, insert=True)
@@ -125,10 +148,20 @@ def start(url: Any) -> Any:
     return engine
 
 
-_SESSION = (
+_MYSQL = (
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION', "
-    "time_zone = '+00:00', autocommit = 0"
+    "time_zone = '+00:00', autocommit = 0, "
+    # What would cut what is read, refuse deletes, or leave out what the table requires.
+    "sql_select_limit = 18446744073709551615, sql_safe_updates = 0, sql_big_selects = 1, "
+    "sql_auto_is_null = 0, unique_checks = 1, foreign_key_checks = 1, completion_type = 0"
 )
+
+
+_SESSIONS = {
+    "mysql": _MYSQL,
+    "mariadb": _MYSQL,
+    "postgresql": f"SELECT {sql.SETTINGS.format(is_local='false')}",
+}
 
 
 def require_driver() -> Any:

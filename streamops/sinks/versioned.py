@@ -34,7 +34,8 @@ from streamops.kernel.versions import to_arrow
 from streamops.sinks import conditions
 from streamops.sinks.core import versions
 from streamops.sinks.core.versions import OLDER, WRITTEN, Again, Refused, Tie
-from streamops.sinks.sink import BatchWriter, CheckedTarget, hide, refuse_side_output
+from streamops.sinks.protocol import CheckedTarget
+from streamops.sinks.sink import BatchWriter, hide, refuse_side_output
 from streamops.spark.columns import column, refuse_duplicates, spark_schema
 from streamops.spark.identity import Identity
 from streamops.spark.json_columns import text_in_json, to_json_and_validity

@@ -342,6 +342,7 @@ SYSTEMS = {
     "SQLite": System(
         [
             (import_module("sqlalchemy").Connection, "execute"),
+            (import_module("sqlalchemy").engine.default.DefaultDialect, "do_commit"),
             (SqlalchemySink, "_apply"),
         ],
         sqlite,

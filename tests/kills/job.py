@@ -23,7 +23,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import streamops
 from streamops import sinks, sources
-from streamops.sinks.sink import BatchWriter, CheckedTarget
+from streamops.sinks.protocol import CheckedTarget
+from streamops.sinks.sink import BatchWriter
 from streamops.spark.identity import Identity
 from tests.jvm import SHORT_LIVED
 from tests.kafka.broker import jars

@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame
 
 from streamops.kernel.versions import to_arrow
 from streamops.sinks.core.ledger import Entry
-from streamops.sinks.sink import BatchWriter, CheckedTarget
+from streamops.sinks.protocol import CheckedTarget
+from streamops.sinks.sink import BatchWriter
 from streamops.spark.identity import Identity
 
 

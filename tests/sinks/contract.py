@@ -281,6 +281,27 @@ class Contract(Zombies, AppendContract):
         assert target.content("k", "revision", "v") == [("a", 2, 12), ("b", 4, 24)]
         assert sink.read_ledger().batch == 3  # type: ignore[union-attr]
 
+    def test_rows_of_one_sequence_contradict_each_other(self, target: Target) -> None:
+        sink = target.sink(key="k")
+        sink._deliver_rows(pa.table({"k": [1], "revision": [5], "v": [1]}), 0, RUN)
+        with pytest.raises(ChangeStreamError, match="REVISION_OUT_OF_STEP"):
+            sink._deliver_rows(pa.table({"k": [2, 2], "revision": [6, 6], "v": [1, 2]}), 1, RUN)
+        # In a later micro-batch, a row of the same sequence is not newer.
+        sink._deliver_rows(pa.table({"k": [1, 2], "revision": [5, 6], "v": [2, 3]}), 1, RUN)
+        assert target.content("k", "v") == [(1, 1), (2, 3)]
+
+    def test_columns_that_others_added_and_filled_stay(self, target: Target) -> None:
+        sink, other = target.sink(key="k"), target.sink(key="k", name="other", columns="add")
+        sink._deliver_rows(
+            pa.table({"k": [1, 2, 3], "revision": [0, 0, 0], "v": [1, 2, 3]}), 0, RUN
+        )
+        theirs = {"k": [1, 2], "revision": [1, 1], "more": ["x", "y"]}
+        other._deliver_rows(pa.table(theirs), 0, run_of(1, "other query"))
+        rows = {"k": [1, 4], "revision": [2, 0], "v": [10, 40]}
+        sink._deliver_rows(pa.table(rows), 1, RUN)
+        expected = [(1, 10, "x"), (2, 2, "y"), (3, 3, None), (4, 40, None)]
+        assert target.content("k", "v", "more") == expected
+
     def test_a_sequence_of_two_columns(self, target: Target) -> None:
         sink = target.sink(key="k", sequence=["s", "t"])
         orders = [[(1, 5), (1, 5)], [(1, 4), (1, 6)], [(2, 0), (0, 9)]]

@@ -411,3 +411,42 @@ def create_again(kafka: Broker, topic: str) -> None:
             time.sleep(0.1)
         else:
             return
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+@pytest.mark.parametrize("atomic", ["batch", "partition"])
+def test_a_ledger_whose_entries_expire_is_refused(
+    kafka: Broker, make: Callable[..., ArrowSink], atomic: str, policy: str
+) -> None:
+    ledger = f"ledger-{uuid.uuid4().hex}"
+    sink = make(ledger=ledger, atomic=atomic)
+    own = ledger if atomic == "batch" else f"{ledger}-{sink.topic}"
+    kafka.create_topic(own, config={"cleanup.policy": policy})
+    for act in (sink.check, lambda: sink._deliver_rows(pa.table({"a": [1]}), 0, RUN)):
+        with pytest.raises(SinkError, match="TARGET_KIND"):
+            act()
+    assert read(kafka, sink) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "code"),
+    [
+        ({"cleanup.policy": "compact"}, "TARGET_REFUSED"),  # records without a key
+        ({"max.message.bytes": "50"}, "TARGET_REFUSED"),
+        ({"message.timestamp.type": "LogAppendTime"}, None),
+        ({"compression.type": "zstd", "retention.ms": "600000"}, None),
+        ({"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0"}, "TARGET_REFUSED"),
+    ],
+)
+def test_settings_of_a_topic(kafka: Broker, config: dict[str, str], code: str | None) -> None:
+    topic = kafka.create_topic(config=config)
+    sink = sinks.kafka(topic, servers=kafka.bootstrap)
+    own = ArrowSink(**{f.name: getattr(sink, f.name) for f in fields(sink)})
+    rows = pa.table({"a": ["x" * 100]})
+    if code is None:
+        own._deliver_rows(rows, 0, RUN)
+        assert read(kafka, own) == [(None, {"a": "x" * 100})]
+    else:
+        with pytest.raises(SinkError, match=code):
+            own._deliver_rows(rows, 0, RUN)
+        assert read(kafka, own) == []

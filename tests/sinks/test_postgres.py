@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 import psycopg
+import psycopg.rows
 import pyarrow as pa
 import pytest
 
@@ -20,7 +21,7 @@ from streamops.sinks.postgres import PostgresSink
 from streamops.sinks.postgres_staging import Staged
 from streamops.sinks.sink import JSON
 from streamops.spark.identity import Identity
-from tests.sinks.contract import Target, Zombies
+from tests.sinks.contract import Contract, Target
 
 pytestmark = pytest.mark.postgres
 
@@ -226,14 +227,18 @@ def test_another_unique_constraint_is_free_after_the_deletes(
 
 
 @pytest.mark.smoke
-class TestZombies(Zombies):
+class TestContract(Contract):
     @pytest.fixture
-    def target(self, url: str, query: Any, name: str) -> Target:
+    def target(self, url: str, postgres: str, name: str) -> Target:
         def rows() -> list[dict[str, Any]]:
-            found = query(f'SELECT to_jsonb(r) FROM "{name}" AS r')
-            return [row for (row,) in found]
+            with psycopg.connect(postgres, row_factory=psycopg.rows.dict_row) as own:
+                if own.execute(f"SELECT to_regclass('\"{name}\"') AS at").fetchone() == {
+                    "at": None
+                }:
+                    return []
+                return own.execute(f'SELECT * FROM "{name}"').fetchall()
 
-        return Target(lambda **options: fresh(url, name, **options), rows)
+        return Target(lambda **options: sinks.postgres(url, name, **options), rows)
 
 
 def test_of_two_racing_writers_one_writes_each_micro_batch(url: str, query: Any, name: str) -> None:

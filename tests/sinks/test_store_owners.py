@@ -224,9 +224,9 @@ def test_an_index_that_changes_or_loses_documents_is_refused(
 
 @pytest.mark.opensearch
 def test_an_alias_is_one_index_that_takes_writes(opensearch: OpenSearch) -> None:
-    kept = {"settings": {"index.gc_deletes": "2h"}}
+    plain = {"settings": {"index.gc_deletes": "2h"}}
     for name in ("one-1", "one-2", "routed-1", "closed-1"):
-        opensearch.request("PUT", f"/{name}", kept)
+        opensearch.request("PUT", f"/{name}", plain)
 
     def alias(name: str, of: str, **options: Any) -> Any:
         action = {"add": {"index": of, "alias": name, **options}}
@@ -240,7 +240,7 @@ def test_an_alias_is_one_index_that_takes_writes(opensearch: OpenSearch) -> None
     refused(sink, "TARGET_KIND", "2 indices")
     refused(alias("routed", "routed-1", routing="x"), "TARGET_KIND", "routing")
     refused(alias("closed", "closed-1", is_write_index=False), "TARGET_KIND", "take writes")
-    template = {"index_patterns": ["stream*"], "data_stream": {}, "template": kept}
+    template = {"index_patterns": ["stream*"], "data_stream": {}, "template": plain}
     opensearch.request("PUT", "/_index_template/of-streams", template)
     opensearch.request("PUT", "/_data_stream/stream", None)
     refused(index(opensearch, "stream"), "TARGET_KIND", "data stream")
@@ -346,8 +346,8 @@ def test_the_mapping_of_the_owner_decides(opensearch: OpenSearch) -> None:
         begin(sink, schema_of(id=TEXT, v=TEXT))
         assert planned.deliver(sink, rows_of({"id": "1", "v": "x"}))["written"] == 1
         found = opensearch.request("GET", f"/{sink.index}")[sink.index]["mappings"]
-        words = {"id": {"type": "keyword"}, "v": {"type": "keyword"}}
-        assert found.get("properties", words) == words
+        texts = {"id": {"type": "keyword"}, "v": {"type": "keyword"}}
+        assert found.get("properties", texts) == texts
 
 
 def test_a_mapping_that_is_complete_is_not_changed() -> None:
@@ -355,3 +355,21 @@ def test_a_mapping_that_is_complete_is_not_changed() -> None:
     found = new_mapping(schema)
     assert missing_mapping({**found, "dynamic": "true"}, schema) == {}
     assert found["date_detection"] is False
+
+
+@pytest.mark.opensearch
+def test_what_a_search_finds_is_the_choice_of_the_owner(opensearch: OpenSearch) -> None:
+    sink = index(opensearch)
+    fields = {
+        "note": {"type": "keyword", "ignore_above": 3, "copy_to": "all"},
+        "n": {"type": "integer", "ignore_malformed": True},
+        "word": {"type": "keyword", "normalizer": "lower"},
+    }
+    lower = {"normalizer": {"lower": {"type": "custom", "filter": ["lowercase"]}}}
+    settings = {"index.gc_deletes": "2h", "number_of_replicas": 1, "refresh_interval": "-1"}
+    body = {"settings": {**settings, "analysis": lower}, "mappings": {"properties": fields}}
+    assert opensearch.request("PUT", f"/{sink.index}", body).get("acknowledged")
+    begin(sink, schema_of(id=TEXT, note=TEXT, n=TEXT, word=TEXT))
+    row = {"id": "1", "note": "longer than three", "n": "no number", "word": "UPPER"}
+    assert planned.deliver(sink, rows_of(row))["written"] == 1
+    assert opensearch.request("GET", f"/{sink.index}/_doc/1")["_source"] == row

@@ -234,6 +234,13 @@ def create_wait_function(schema: str) -> str:
     )
 
 
+SETTINGS = (
+    "set_config('quote_all_identifiers', 'off', {is_local}), set_config('datestyle', 'ISO', {is_local}), "
+    "set_config('intervalstyle', 'postgres', {is_local}), set_config('extra_float_digits', '1', {is_local}), "
+    "set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), {is_local})"
+)
+"""Types and values have their plain texts, and what is committed is on the disk, whatever the owner set for sessions."""
+
 LOCK = "SELECT 1 FROM pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1, 0))"
 """Lock a sink until the transaction ends, also before its ledger exists."""
 
@@ -258,7 +265,7 @@ def drop_unused(table: Table) -> str:
 
 
 def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    escaped = text.replace("\\", "\\\\").replace("'", "''")
     return f"E'{escaped}'"
 
 

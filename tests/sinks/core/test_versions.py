@@ -71,7 +71,7 @@ def test_the_latest_write_of_each_key_stays_and_of_two_the_one_with_the_higher_r
         latest[key] = max(latest.get(key, (-1, "")), version_and_row, key=lambda pair: pair[0])
     names = "key", "version", "document", "deletes"
     stays = zip(*(found.latest[name].to_pylist() for name in names), strict=True)
-    rows = {k: (v, "" if is_gone else json.loads(d)["n"]) for k, v, d, is_gone in stays}
+    rows = {k: (v, "" if is_removed else json.loads(d)["n"]) for k, v, d, is_removed in stays}
     assert rows == latest
     assert len(found.latest) == len(latest)
     conflicts = [v for k, n, is_delete, v in given if not is_delete and v < best[k, n, is_delete]]
