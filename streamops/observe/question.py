@@ -189,13 +189,13 @@ class Lines:
     def of(cls, checkpoint: Checkpoint, plan: Sequence[MicroBatch], clocks: int) -> Lines:
         """The lines that rows come from: for a clock (``time.producers``) a query reads everything twice."""
         lines = [tuple(batch.ends[at] for batch in plan) for at in range(len(plan[0].ends))]
-        for _ in range(clocks):
-            half = len(lines) // 2
-            if half and lines[:half] == lines[half:]:
-                lines = lines[:half]
         folder = checkpoint.path / "sources"
         names = {of.name for of in folder.iterdir()} if folder.is_dir() else set[str]()
         there = sum(map(str.isdecimal, names))
+        for _ in range(clocks):
+            half = len(lines) // 2
+            if half >= there and half and lines[:half] == lines[half:]:
+                lines = lines[:half]
         if not 0 < there < len(lines) or not names >= {*map(str, range(there))}:
             return cls(tuple(range(len(lines))))
         folders = list[int]()
