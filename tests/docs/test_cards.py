@@ -52,12 +52,12 @@ def defined_in(path: str) -> set[str]:
 def test_each_sentence_of_a_card_names_the_tests_that_try_it() -> None:
     tried = {(card["line"], card["sentence"]): set(card["of"]) for card in CARDS["tried"]}
     untried = {(card["line"], card["sentence"]): set(card["of"]) for card in CARDS["untried"]}
-    told: dict[Sentence, set[str]] = defaultdict(set)
+    named: dict[Sentence, set[str]] = defaultdict(set)
     for part in (tried, untried):
         for sentence, operators in part.items():
-            assert not told[sentence] & operators, "named twice"
-            told[sentence] |= operators
-    assert dict(told) == sentences()
+            assert not named[sentence] & operators, "named twice"
+            named[sentence] |= operators
+    assert dict(named) == sentences()
     assert sum(map(len, untried.values())) <= MOST_UNTRIED
 
 
@@ -111,12 +111,12 @@ CORRECTED: dict[str, Any] = {"stragglers": "retract", "allowed_lateness": "20 se
     ],
     ids=repr,
 )
-def test_sparks_own_delay_is_what_the_card_says(operator: Any, lag: int) -> None:
+def test_sparks_own_delay_is_what_its_card_has(operator: Any, lag: int) -> None:
     assert operator.parameters.lag == lag * SECOND
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_what_says_that_it_has_no_state_runs_without_one(call: str) -> None:
+def test_an_operator_whose_card_has_no_state_runs_without_one(call: str) -> None:
     title = call.partition("(")[0]
     (card,) = (name.docstring.card for name in public_names() if name.title == title)
     has_state = isinstance(getattr(made(call), "core", None), Core)

@@ -27,7 +27,7 @@ OF_OTHERS |= {"oracle", "deadline"}
 IN_TABLES = {"steps", "overflowed", "observedMetrics"}
 COUNTS = {"revision", *Metrics.__dataclass_fields__, "state_rows", "state_bytes"}
 # Words in code style of docstrings that are columns, counts, and letters of formulas.
-WORDS = {
+OTHER_NAMES = {
     "windows.compare": {"anomaly_v", "v"},
     "sketches.seen": {"seen_full", "full"},
     "search.match": {"changes"},
@@ -78,7 +78,7 @@ def unknown(text: str) -> Iterator[str]:
         signature = SIGNATURES.get(call[1].replace("agg.", "aggregates."))
         if signature is None:
             continue
-        if not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
+        if not any(str(p).startswith("**") for p in signature.parameters.values()):
             for name in keywords(text, call.end()) - set(signature.parameters):
                 yield f"{call[1]}({name}=)"
     prose = FENCE.sub("", text)
@@ -102,8 +102,8 @@ def test_a_page_names_parameters_that_exist(page: Path) -> None:
     assert list(unknown(page.read_text())) == []
 
 
-def test_a_parameter_that_is_gone_is_noticed_where_it_is_named() -> None:
-    gone = (
+def test_a_parameter_that_was_removed_is_noticed_where_it_is_named() -> None:
+    stale = (
         'x `windows.hopping("1 day", empty="skip")`',
         "```python\nwindows.tumbling(\n    agg={'n': agg.count()}, empty=1\n)\n```",
         "with `empty=` it is",
@@ -111,7 +111,7 @@ def test_a_parameter_that_is_gone_is_noticed_where_it_is_named() -> None:
         "| parameter | meaning |\n|---|---|\n| `empty`, `empty_for` | how |\n",
         "| | kernel |\n|---|---|\n| `stragglers` | all |\n| `empty` | both |\n",
     )
-    for text in gone:
+    for text in stale:
         assert any("empty" in found for found in unknown(text)), text
     assert not list(unknown('`windows.tumbling("1 day", agg={"n": "x".join(x=1)}, by=f(y=2))`'))
 
@@ -133,7 +133,7 @@ def test_a_docstring_names_parameters_and_choices_that_exist(name: Name) -> None
     plain = re.sub(r"``[^`]*``|:\w+:`[^`]*`|^(>>>|\.\.\.) .*$", "", text, flags=re.MULTILINE)
     own = set(inspect.signature(name.value).parameters)
     of_card = set(re.findall(r"\w+(?=: (?:int|string|boolean|timestamp))", card)) - own
-    allowed = own | PARAMETERS | NAMES | COUNTS | of_card | WORDS.get(name.title, set())
+    allowed = own | PARAMETERS | NAMES | COUNTS | of_card | OTHER_NAMES.get(name.title, set())
     assert set(re.findall(r"`(\w+)`", plain)) - allowed == set()
     # In a card, `with "retract"` is a choice of this function.
     hints = typing.get_type_hints(name.value, include_extras=True)

@@ -1,4 +1,4 @@
-"""What the pages say of ties, of values that stay, and of parts and rows without a result."""
+"""What the pages state about ties, of values that stay, and of parts and rows without a result."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_ties_are_ordered_by_the_tie_break_and_then_by_the_names_of_columns() ->
             tie_break=tie_break,
         )
         found = rows_of(over, tied, schema=SCHEMA)
-        assert [(each["a"], each["b"]) for each in found] == expected
+        assert [(one["a"], one["b"]) for one in found] == expected
 
 
 def test_a_part_of_a_long_session_without_events_has_no_result() -> None:
@@ -93,9 +93,7 @@ def test_a_part_of_a_long_session_without_events_has_no_result() -> None:
             max_length="10 seconds",
         )
         found = rows_of(session, [row(second) for second in seconds])
-        cut = [
-            (each["window_start"].second, each["window_end"].second, each["n"]) for each in found
-        ]
+        cut = [(one["window_start"].second, one["window_end"].second, one["n"]) for one in found]
         assert cut == expected
 
 
@@ -150,10 +148,10 @@ def test_nan_and_infinities_stay_in_an_average_until_it_begins_anew(seed: int) -
     once = rows_of(over, script, schema=SCHEMA)
     twice = rows_of(over, script[:cut], script[cut:], schema=SCHEMA, restart=True)
     assert repr(once) == repr(twice)
-    for each, outcome in zip(once, expected, strict=True):
-        mean = each["mean"]
-        shown = "null" if mean is None else "finite" if math.isfinite(mean) else str(mean)
-        assert shown == outcome
+    for one, outcome in zip(once, expected, strict=True):
+        mean = one["mean"]
+        formatted = "null" if mean is None else "finite" if math.isfinite(mean) else str(mean)
+        assert formatted == outcome
 
 
 def test_a_variance_is_that_of_doubles_so_a_constant_is_subtracted_before() -> None:
