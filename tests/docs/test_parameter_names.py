@@ -22,7 +22,7 @@ FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 # Of others: settings of MySQL, Azure and libpq, of an author's own operator, and what examples print.
 OF_OTHERS = {"binlog_row_image", "AZURE_SERVICE", "sslmode", "passfile", "conf", "page"}
-OF_OTHERS |= {"oracle", "deadline"}
+OF_OTHERS |= {"oracle", "deadline", "KillMode", "TimeoutStopSec", "day"}
 # Rows of tables of parameters that are columns or metrics.
 IN_TABLES = {"steps", "overflowed", "observedMetrics"}
 COUNTS = {"revision", *Metrics.__dataclass_fields__, "state_rows", "state_bytes"}
