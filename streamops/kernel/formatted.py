@@ -63,7 +63,7 @@ def python_value(value: pa.Scalar) -> Any:
         return [tuple(item.values()) for item in items] if pa.types.is_map(dtype) else items
     try:
         found = value.as_py()
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, KeyError):  # of a time zone that Python does not have
         found = _Text()
     is_time = pa.types.is_time(dtype) and value.is_valid
     # 24:00 would be 00:00.

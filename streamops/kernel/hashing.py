@@ -196,12 +196,14 @@ def with_shapes(
     A shape tells where nulls are and how long arrays are, at any depth. With it, the chained values of a row
     are those of one row only. The shape is 0 without nulls and arrays.
     """
+    shaped = [n for n, of in enumerate(columns) if of.null_count or not _is_flat(of.type)]
+    if not shaped:
+        return hashes.view(np.int64)
     shapes = np.zeros(len(hashes), np.uint64)
-    for position, column in enumerate(columns):
-        for block, rows in _blocks(column):
-            if block.null_count or not _is_flat(block.type):
-                shapes[rows] += _placed(_shapes(block, seed), np.uint64(position))
-    return np.where(shapes == 0, hashes, _hash_number(shapes, hashes)).view(np.int64)
+    for position in shaped:
+        for block, rows in _blocks(columns[position]):
+            shapes[rows] += _placed(_shapes(block, seed), np.uint64(position))
+    return _mixed(shapes, hashes).view(np.int64)
 
 
 def sorted_maps(column: pa.Array | pa.ChunkedArray, *, by_key: bool = True) -> Any:
@@ -250,9 +252,16 @@ def _shapes(array: pa.Array, seed: int) -> Hashes:
 
 def _placed(shapes: Hashes, positions: Any) -> Hashes:
     """The shapes of parts at these positions, to be added up; 0 of shape 0."""
-    if not shapes.any():
-        return shapes
-    return np.where(shapes == 0, shapes, _hash_number(shapes, np.zeros_like(shapes) + positions))
+    return np.where(shapes == 0, shapes, _mixed(shapes, np.zeros_like(shapes) + positions))
+
+
+def _mixed(shapes: Hashes, seeds: Hashes) -> Hashes:
+    """The shapes hashed by the seeds; the seed where the shape is 0, as most are."""
+    some = np.flatnonzero(shapes)
+    if len(some):
+        seeds = seeds.copy()
+        seeds[some] = _hash_number(shapes[some], seeds[some])
+    return seeds
 
 
 def chained(columns: Sequence[pa.Array | pa.ChunkedArray], seed: int = 42) -> Hashes:

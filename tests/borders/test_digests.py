@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pytest
 
 from streamops import changes, sketches
+from streamops.kernel import hashing
 from streamops.kernel.columns import key_codes, with_large_types
 from streamops.kernel.hashing import digests, hex_digests
 from streamops.sinks.core.net import digest
@@ -237,3 +238,17 @@ def has_map(dtype: pa.DataType) -> bool:
 def test_a_digest_is_of_one_value(seed: int) -> None:
     rng = random.Random(seed)
     assert sum(check(rng, 200) for _ in range(5)) > 300  # pairs that differ
+
+
+def test_flat_values_without_nulls_have_no_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So their digests cost what ``xxhash64`` costs, and are equal to it."""
+    shapes = hashing._shapes
+    shaped: list[pa.DataType] = []
+    monkeypatch.setattr(
+        hashing, "_shapes", lambda array, seed: shaped.append(array.type) or shapes(array, seed)
+    )
+    flat = [pa.array([0, 1, 2]), pa.chunked_array([["a", "b"], [""]])]
+    assert digests(flat).tolist() == hashing.xxhash64(flat).tolist()
+    assert shaped == []
+    digests([*flat, pa.array([0.5, None, 0.5])])
+    assert shaped == [pa.float64()]

@@ -43,4 +43,5 @@ def test_what_python_does_not_have_is_formatted_exactly() -> None:
     assert formatted(-(2**63), pa.timestamp("us")) == "-9223372036854775808 us"
     assert formatted(-719_163, pa.date32()) == "0000-12-31"
     assert formatted(86_400_000_000, pa.time64("us")) == "86400000000 us"
+    assert formatted(1, pa.timestamp("us", "GMT+08:00")) == "1970-01-01T00:00:00.000001Z"
     assert format_value(pa.array([b"\xff"]).view(pa.string())[0]) == "b'\\xff'"
