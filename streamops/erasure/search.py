@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import base64
 import bz2
-import gzip
 import io
 import json
 import lzma
+import os
 import re
 import struct
+import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
@@ -34,16 +36,7 @@ _LZ4_BLOCK = b"LZ4Block"
 _LZ4_HEADER = struct.Struct("<8sBiii")
 _LZ4_RAW, _LZ4 = 0x10, 0x20
 _ESCAPES = re.compile(rb'(?:\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))+')
-_ZLIB = (b"\x78\x01", b"\x78\x9c", b"\x78\xda")
 _SAMPLE, _LEAST = 1 << 16, 256
-_CODECS: dict[bytes, Callable[[bytes], bytes]] = {
-    b"null": bytes,
-    b"deflate": partial(zlib.decompress, wbits=-15),
-    b"bzip2": bz2.decompress,
-    b"xz": lzma.decompress,
-    b"zstandard": lambda block: _open(block, "zstd"),
-}
-"""By their names in a file of Avro."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +85,11 @@ def search_files(
 ) -> SearchReport:
     """Search every byte of all files below folders for values, also in compressed files.
 
-    Decoded, at every depth: gzip, bzip2, zlib, xz, Zstandard, LZ4 as Spark and as LZ4 frames, zip and jar
+    Decoded, at every depth: gzip, bzip2, zlib, xz, Zstandard, LZ4 as Spark and as LZ4 frames, tar, zip and jar
     archives, Parquet, ORC, and files of Avro, such as the manifests of Iceberg. Names of files and folders are
     searched, too. Listed as ``opaque``: sorted tables of RocksDB, whose state :func:`search_frame` and
-    ``streamops.state.read`` search; what cannot be read or decoded; links to folders; and files that no
-    compression makes smaller. A compressed value inside of a column is searched as it is.
+    ``streamops.state.read`` search; what cannot be read or decoded; links to folders; and files of 256 bytes
+    or more that no compression makes smaller. A compressed value inside of a column is searched as it is.
 
     Parameters
     ----------
@@ -132,9 +125,10 @@ def search_files(
     files = 0
     for root in map(Path, paths):
         for path in [root, *sorted(root.rglob("*"))]:
-            for match in _search(str(path), unquote_to_bytes(path.name), needles):
-                found[replace(match, form="path")] = None
-            if path.is_file():
+            for reading in _readings(os.fsencode(path.name)):
+                for match in _search(str(path), reading, needles):
+                    found[replace(match, form="path")] = None
+            if os.path.isfile(path):
                 files += 1
                 try:
                     content = path.read_bytes()
@@ -143,10 +137,12 @@ def search_files(
                     continue
                 for where, part in _contents(str(path), content, opaque):
                     found |= dict.fromkeys(_search(where, part, needles))
-            elif not path.is_dir() or (path.is_symlink() and path != root):
+            elif not (os.path.isdir(path) and os.access(path, os.R_OK | os.X_OK)) or (
+                path.is_symlink() and path != root
+            ):
                 opaque[str(path)] = None
-    matches = dict.fromkeys(replace(match, path=_masked(match.path, values)) for match in found)
-    return SearchReport(tuple(matches), files, tuple(_masked(path, values) for path in opaque))
+    matches = dict.fromkeys(replace(match, path=_masked(match.path, needles)) for match in found)
+    return SearchReport(tuple(matches), files, tuple(_masked(path, needles) for path in opaque))
 
 
 def search_frame(frame: DataFrame, values: Mapping[str, str | bytes]) -> SearchReport:
@@ -159,9 +155,11 @@ def search_frame(frame: DataFrame, values: Mapping[str, str | bytes]) -> SearchR
     require_frame(frame, "the first argument")
     needles = _needles(values)
     found: dict[Match, None] = {}
+    opaque: dict[str, None] = {}
     for name, content in _columns(to_arrow(frame)):
-        found |= dict.fromkeys(_search(name, content, needles))
-    return SearchReport(tuple(found), 0, ())
+        for where, part in _contents(name, content, opaque, is_column=True):
+            found |= dict.fromkeys(_search(where, part, needles))
+    return SearchReport(tuple(found), 0, tuple(opaque))
 
 
 def _needles(values: Mapping[str, str | bytes]) -> list[tuple[str, str, bytes]]:
@@ -194,27 +192,22 @@ def _search(where: str, content: bytes, needles: list[tuple[str, str, bytes]]) -
             yield Match(name, where, form)
 
 
-def _masked(path: str, values: Mapping[str, str | bytes]) -> str:
+def _masked(path: str, needles: list[tuple[str, str, bytes]]) -> str:
     """The path without the values."""
-    parts = path.split("/")
-    for name, value in values.items():
-        raw = value.encode() if isinstance(value, str) else bytes(value)
-        parts = [f"{{{name}}}" if raw in unquote_to_bytes(part) else part for part in parts]
+    parts = []
+    for part in path.split("/"):
+        matches = (m for r in _readings(os.fsencode(part)) for m in _search(part, r, needles))
+        parts.append(next((f"{{{match.name}}}" for match in matches), part))
     return "/".join(parts)
 
 
 def _readings(content: bytes) -> Iterator[bytes]:
-    """The bytes, also without escapes of JSON, which may be inside of each other, and of URLs, and in one line."""
-    yield content
-    if b"\n" in content:
-        yield content.replace(b"\r", b"").replace(b"\n", b"")
-    if b"%" in content:
-        yield unquote_to_bytes(content)
-    while b"\\" in content:
-        plain = _ESCAPES.sub(_unescape, content)
-        if plain == content:
-            return
-        yield (content := plain)
+    """The bytes, also without escapes of JSON and of URLs, which may be inside of each other, and in one line."""
+    readings = [content]
+    for reading in readings:
+        yield from dict.fromkeys((reading, reading.translate(None, b"\r\n")))
+        plain = _ESCAPES.sub(_unescape, reading) if b"\\" in reading else reading
+        readings += [new for new in (plain, unquote_to_bytes(reading)) if new not in readings]
 
 
 def _unescape(match: re.Match[bytes]) -> bytes:
@@ -222,33 +215,41 @@ def _unescape(match: re.Match[bytes]) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _contents(where: str, content: bytes, opaque: dict[str, None]) -> Iterator[tuple[str, bytes]]:
+def _contents(
+    where: str, content: bytes, opaque: dict[str, None], *, is_column: bool = False
+) -> Iterator[tuple[str, bytes]]:
     """The bytes of a file, and those that it has in compressed form, at every depth."""
     for reading in _readings(content):
         yield where, reading
     try:
         if content.endswith(_SST):
             opaque[where] = None
-        elif content[:4] == b"PAR1" and content[-4:] == b"PAR1":
+        elif content[:4] == b"PAR1":
             for name, part in _columns(pq.read_table(pa.BufferReader(content))):
-                yield from _contents(f"{where}!{name}", part, opaque)
+                yield from _contents(f"{where}!{name}", part, opaque, is_column=True)
         elif content[:3] == b"ORC":
             from pyarrow import orc
 
             for name, part in _columns(orc.ORCFile(pa.BufferReader(content)).read()):
-                yield from _contents(f"{where}!{name}", part, opaque)
+                yield from _contents(f"{where}!{name}", part, opaque, is_column=True)
         elif content[:4] == b"Obj\x01":
             for part in _avro_blocks(content):
-                yield from _contents(f"{where}!", part, opaque)
-        elif content[:4] == b"PK\x03\x04":
+                yield from _contents(f"{where}!", part, opaque, is_column=True)
+        elif content[257:262] == b"ustar":
+            with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
+                for member in tar:
+                    if (file := tar.extractfile(member)) is not None:
+                        yield from _contents(f"{where}!{member.name}", file.read(), opaque)
+        elif content[:4] == b"PK\x03\x04" or zipfile.is_zipfile(io.BytesIO(content)):
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                for member in archive.namelist():
-                    yield from _contents(f"{where}!{member}", archive.read(member), opaque)
+                for name in archive.namelist():
+                    yield from _contents(f"{where}!{name}", archive.read(name), opaque)
         else:
-            inner = _decompress(content)
-            if inner is not None:
-                yield from _contents(f"{where}!", inner, opaque)
-            elif "!" not in where and _is_dense(content):
+            for start, decompress in _FORMATS.items():
+                if content.startswith(start):
+                    yield from _contents(f"{where}!", decompress(content), opaque)
+                    return
+            if not is_column and _is_dense(content):
                 opaque[where] = None
     except _UNREADABLE:
         # Searched as it is, and reported: a damaged file is no reason to stop.
@@ -257,7 +258,14 @@ def _contents(where: str, content: bytes, opaque: dict[str, None]) -> Iterator[t
 
 _UNREADABLE = (
     *(OSError, EOFError, LookupError, RuntimeError, ValueError, ImportError),
-    *(zlib.error, lzma.LZMAError, zipfile.BadZipFile, pa.ArrowException),
+    *(
+        zlib.error,
+        lzma.LZMAError,
+        struct.error,
+        zipfile.BadZipFile,
+        tarfile.TarError,
+        pa.ArrowException,
+    ),
 )
 
 
@@ -298,49 +306,60 @@ def _open(content: bytes, codec: str) -> bytes:
     return bytes(pa.CompressedInputStream(pa.BufferReader(content), codec).read())
 
 
-def _decompress(content: bytes) -> bytes | None:
-    """The bytes of a compressed file; None if it does not begin as one."""
-    if content[:2] == b"\x1f\x8b":
-        return gzip.decompress(content)
-    if content[:3] == b"BZh":
-        return bz2.decompress(content)
-    if content[:2] in _ZLIB:
-        return b"".join(_zlib_streams(content))
-    if content[:4] == b"\x28\xb5\x2f\xfd":
-        return _open(content, "zstd")
-    if content[:4] == b"\x04\x22\x4d\x18":
-        return _open(content, "lz4")
-    if content[:6] == b"\xfd7zXZ\0":
-        return lzma.decompress(content)
-    if content.startswith(_LZ4_BLOCK):
-        return b"".join(_lz4_blocks(content))
-    return None
-
-
-def _zlib_streams(content: bytes) -> Iterator[bytes]:
-    while content[:2] in _ZLIB:
-        stream = zlib.decompressobj()
-        yield stream.decompress(content)
+def _streams(content: bytes, make: Callable[[], Any]) -> bytes:
+    """The streams one behind the other, with zeros between them."""
+    parts = []
+    while content:
+        stream = make()
+        parts.append(stream.decompress(content))
         if not stream.eof:
             raise EOFError
-        content = stream.unused_data
+        content = stream.unused_data.lstrip(b"\0")
+    return b"".join(parts)
 
 
-def _lz4_blocks(content: bytes) -> Iterator[bytes]:
+def _lz4_blocks(content: bytes) -> bytes:
     """The blocks of a stream of lz4-java, in which Spark writes state files."""
-    codec, start = pa.Codec("lz4_raw"), 0
-    while start + _LZ4_HEADER.size <= len(content):
+    codec, start, blocks = pa.Codec("lz4_raw"), 0, []
+    while start < len(content):
         magic, token, packed, size, _ = _LZ4_HEADER.unpack_from(content, start)
         start += _LZ4_HEADER.size
         block = content[start : start + packed]
-        if magic != _LZ4_BLOCK or len(block) != packed:
+        is_packed = token & 0xF0 == _LZ4
+        if (
+            magic != _LZ4_BLOCK
+            or len(block) != packed
+            or not (is_packed or token & 0xF0 == _LZ4_RAW)
+        ):
             raise ValueError
-        method = token & 0xF0
-        if method == _LZ4 and size:
-            yield codec.decompress(block, decompressed_size=size, asbytes=True)
-        elif method == _LZ4_RAW:
-            yield block
+        if is_packed and size:
+            block = codec.decompress(block, decompressed_size=size, asbytes=True)
+        blocks.append(block)
         start += packed
+    return b"".join(blocks)
+
+
+_CODECS: dict[bytes, Callable[[bytes], bytes]] = {
+    b"null": bytes,
+    b"deflate": partial(zlib.decompress, wbits=-15),  # some writers leave bytes behind it
+    b"bzip2": partial(_streams, make=bz2.BZ2Decompressor),
+    b"xz": partial(_streams, make=lzma.LZMADecompressor),
+    b"zstandard": partial(_open, codec="zstd"),
+}
+"""By their names in a file of Avro."""
+_FORMATS: dict[bytes, Callable[[bytes], bytes]] = {
+    b"\x1f\x8b": partial(_streams, make=partial(zlib.decompressobj, 31)),
+    **dict.fromkeys(
+        (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda"),
+        partial(_streams, make=zlib.decompressobj),
+    ),
+    b"BZh": _CODECS[b"bzip2"],
+    b"\xfd7zXZ\0": _CODECS[b"xz"],
+    b"\x28\xb5\x2f\xfd": _CODECS[b"zstandard"],
+    b"\x04\x22\x4d\x18": partial(_open, codec="lz4"),
+    _LZ4_BLOCK: _lz4_blocks,
+}
+"""By how a file begins."""
 
 
 def _columns(table: pa.Table) -> Iterator[tuple[str, bytes]]:

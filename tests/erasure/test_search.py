@@ -11,6 +11,7 @@ import lzma
 import os
 import random
 import struct
+import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -23,8 +24,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
+from pyspark.sql import SparkSession
 
-from streamops.erasure import search_files
+from streamops.erasure import search_files, search_frame
 from streamops.errors import SpecError
 
 VALUE = "ann@example.com"
@@ -42,6 +44,14 @@ def as_zip(content: bytes) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("folder/part", content)
+    return packed.getvalue()
+
+
+def as_tar(content: bytes) -> bytes:
+    packed, member = io.BytesIO(), tarfile.TarInfo("part.gz")
+    member.size = len(content)
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.addfile(member, io.BytesIO(content))
     return packed.getvalue()
 
 
@@ -98,6 +108,9 @@ FORMATS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "bzip2": bz2.compress,
     "zlib": zlib.compress,
+    "zlib, another level": lambda content: zlib.compress(content, 4),
+    "gzip in tar": lambda content: as_tar(gzip.compress(content)),
+    "zip behind a script": lambda content: b"#!/bin/sh\n" + as_zip(content),
     "zstd": lambda content: as_stream(content, "zstd"),
     "lz4 frame": lambda content: as_stream(content, "lz4"),
     "lz4 blocks": as_lz4_blocks,
@@ -193,6 +206,11 @@ NAME = 'Jürg "Ann" O\'M\u00fcller\\\U0001f600 <jm@example.com>/\n'
         quote(NAME, safe="").encode(),
         f"https://example.com/?{urlencode({'name': NAME})}".replace("+", "%20").encode(),
         base64.encodebytes(b"x" * 50 + NAME.encode()),
+        # One inside of the other.
+        quote(json.dumps(NAME), safe="").encode(),
+        quote(quote(NAME, safe=""), safe="").encode(),
+        json.dumps(quote(NAME, safe="")).replace("%", "\\u0025").encode(),
+        json.dumps(base64.encodebytes(b"x" * 50 + NAME.encode()).decode()).encode(),
         "\r\n".join(NAME.encode().hex()[n : n + 8] for n in range(0, 200, 8)).encode(),
     ],
 )
@@ -202,6 +220,35 @@ def test_a_value_is_found_behind_escapes_and_line_breaks(tmp_path: Path, content
         assert packed is not content or search_files(tmp_path, {"name": NAME}).matches == ()
         (tmp_path / "file").write_bytes(packed)
         assert {match.name for match in search_files(tmp_path, {"name": NAME}).matches} == {"name"}
+
+
+def test_what_a_frame_has_is_decoded_as_in_files(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(json.dumps(NAME),), ("x",)], "name string")
+    (match,) = search_frame(frame, {"who": NAME}).matches
+    assert (match.name, match.path, match.form) == ("who", "name", "bytes")
+
+
+@pytest.mark.parametrize(
+    "name", [VALUE.encode().hex(), quote(quote(VALUE, safe=""), safe=""), f"\udcff{VALUE}"]
+)
+def test_names_are_searched_in_all_forms_and_not_shown(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("nothing")
+    (match,) = search_files(tmp_path, SECRET).matches
+    assert (match.path, match.form) == (str(tmp_path / "{e-mail}"), "path")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every folder")
+def test_a_folder_that_cannot_be_read_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0)
+    assert search_files(tmp_path, SECRET).opaque == (str(tmp_path / "closed"),)
+
+
+def test_what_no_compression_makes_smaller_is_listed_in_archives_too(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(as_zip(random.Random(7).randbytes(10_000)))
+    assert search_files(tmp_path, SECRET).opaque == (f"{tmp_path}/file!folder/part",)
+    # A column of hashes is no file that somebody encrypted.
+    (tmp_path / "file").write_bytes(as_parquet(random.Random(7).randbytes(5_000).hex().encode()))
+    assert search_files(tmp_path, SECRET).opaque == ()
 
 
 def test_names_of_folders_and_files_are_searched_and_not_shown(tmp_path: Path) -> None:
@@ -222,9 +269,10 @@ def test_names_of_folders_and_files_are_searched_and_not_shown(tmp_path: Path) -
 
 @pytest.mark.parametrize("form", ["gzip", "bzip2", "zlib", "xz", "zstd", "lz4 frame", "lz4 blocks"])
 def test_a_second_stream_behind_the_first_is_read_or_listed(tmp_path: Path, form: str) -> None:
-    (tmp_path / "file").write_bytes(FORMATS[form](b"first") + FORMATS[form](TEXT))
-    report = search_files(tmp_path, SECRET)
-    assert report.matches or report.opaque
+    for other in (FORMATS[form](TEXT), gzip.compress(TEXT), FORMATS[form](TEXT)[:-9]):
+        (tmp_path / "file").write_bytes(FORMATS[form](b"first") + other)
+        report = search_files(tmp_path, SECRET)
+        assert report.matches or report.opaque
 
 
 def test_what_is_not_read_is_listed(tmp_path: Path) -> None:
