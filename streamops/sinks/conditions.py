@@ -69,9 +69,9 @@ ADDRESS_UNSUPPORTED = codes.INVALID_PARAMETER(
     "user and password may be in the address, or in `client`",
 )
 PREFIX = codes.INVALID_PARAMETER(
-    "the keys of another sink could be rows of this prefix, or its deletes",
-    "a prefix without colons, and without braces but those of one hash tag",
-    'prefix="shop.orders", or "{{shop}}.orders" for one slot of a cluster',
+    "the versions of deletes could be rows of this prefix",
+    "a prefix without braces but those of one hash tag, which has no colon",
+    'prefix="shop:orders", or "{{shop}}:orders" for one slot of a cluster',
 )
 INDEX_NAME = codes.INVALID_PARAMETER(
     "OpenSearch has no index of this name",
@@ -114,7 +114,7 @@ NOT_ONE_INDEX = codes.TARGET_KIND(
     "write to an index of its own; to use another one later, fill it with a new checkpoint, and then move the alias of the readers from {index}",
 )
 EVICTS = codes.TARGET_KIND(
-    "the server evicts keys when its memory is full, and deleted rows would come back",
+    "{target} evicts keys when its memory is full, and deleted rows would come back",
     "maxmemory-policy noeviction on each node",
     "CONFIG SET maxmemory-policy noeviction; or write to a server of its own",
 )

@@ -294,9 +294,14 @@ class OpenSearchSink(VersionedStore):
             return
         rows = take(requests, at)
         body = json.dumps({"ids": rows.column(KEY).to_pylist()})
-        stored = (self._request(client, "POST", "/_mget", body) or {}).get("docs", [])
-        for row, version, doc in zip(at, rows.column(VERSION).to_pylist(), stored, strict=True):
-            if doc.get("found") and doc["_version"] <= version:
+        stored = self._request(client, "POST", "/_mget", body)
+        if stored is None:
+            raise Busy("the index was removed while rows were written")
+        versions = rows.column(VERSION).to_pylist()
+        for row, version, doc in zip(at, versions, stored["docs"], strict=True):
+            if "error" in doc:  # such as a shard that is not available
+                answers[row] = Again(show_reasons(doc["error"]))
+            elif doc.get("found") and doc["_version"] <= version:
                 is_same = doc["_version"] == version
                 answers[row] = (Tie if is_same else Again)(json.dumps(doc["_source"]))
 

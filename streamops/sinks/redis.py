@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import count
 from typing import Any, Literal
 
 import numpy as np
@@ -63,7 +65,7 @@ _BUSY = re.compile("MISCONF|NOREPLICAS|BUSY|UNKILLABLE")
 # Errors of a command, and not of a row.
 _OF_STORE = re.compile("(ERR )?unknown command|NOAUTH|WRONGPASS|NOPERM", re.IGNORECASE)
 _VERSION = "_version"
-_PREFIX = re.compile(r"[^:{}]*(\{[^:{}]+\}[^:{}]*)?")
+_PREFIX = re.compile(r"[^{}]*(\{[^:{}]+\}[^{}]*)?")
 _DELETED = "streamops.deleted:"
 
 
@@ -105,8 +107,9 @@ def redis(
     url : str
         Address of the server, such as ``"redis://cache:6379/0"``; ``rediss://`` for TLS.
     prefix : str
-        What the keys begin with, before a colon. It has no colon, and no braces but those of one hash tag,
-        such as ``"{shop}"``: no two sinks have one key for two rows.
+        What the keys begin with, before a colon, such as ``"orders"`` or ``"shop:orders"``. It has no braces
+        but those of one hash tag, such as ``"{shop}"``. Sinks of a database have prefixes of which none begins
+        with another one and a colon: otherwise two rows could have one key.
     key : str or sequence of str
         Columns that identify a row.
     sequence : str, optional
@@ -196,7 +199,7 @@ class RedisSink(VersionedStore):
     def __post_init__(self) -> None:
         """Validate the parameters."""
         super().__post_init__()
-        if not _PREFIX.fullmatch(self.prefix) or f"{self.prefix}:".endswith(f"}}{_DELETED}"):
+        if not _PREFIX.fullmatch(self.prefix) or f"}}{_DELETED}" in f"{self.prefix}:":
             raise conditions.PREFIX.error(got=repr(self.prefix))
 
     @property
@@ -264,7 +267,7 @@ class RedisSink(VersionedStore):
     def _send(self, client: _Client, requests: pa.Table) -> list[str]:
         rows = list(zip(*(column.to_pylist() for column in requests.columns), strict=True))
         answers: list[str] = [""] * len(rows)
-        horizon = self.horizon // 1_000
+        horizon, is_cluster = self.horizon // 1_000, self.topology == "cluster"
         with self._failures(client):
             client.require_settings()
             for node, at in client.route([key for key, *_ in rows]):
@@ -272,7 +275,7 @@ class RedisSink(VersionedStore):
                 pipeline.execute_command("SCRIPT LOAD", _WRITE)
                 for row in at:
                     key, version, value, instead = rows[row]
-                    keys = [key, *tombstones_of(key)]
+                    keys = [key, *tombstones_of(key, is_cluster=is_cluster)]
                     given = version, value, horizon, instead
                     pipeline.execute_command("EVALSHA", _SHA, len(keys), *keys, *given)
                 loaded, *found = pipeline.execute(raise_on_error=False)
@@ -343,7 +346,7 @@ class _Client:
             connection.close()
 
 
-def tombstones_of(key: str) -> list[str]:
+def tombstones_of(key: str, *, is_cluster: bool = False) -> list[str]:
     """The key of the version of a delete, in the same slot of a cluster; and where it was before, if it was elsewhere.
 
     No prefix of a sink makes a row of such a key, and no two keys have one.
@@ -356,9 +359,22 @@ def tombstones_of(key: str) -> list[str]:
     start = key.find("{")
     end = key.find("}", start + 1)
     if start < 0 or end <= start + 1:
+        if is_cluster and "}" in key:  # where the tag of that name would end
+            return [f"{{{_tag_of(key)}}}{_DELETED}{key}$"]
         return [f"{{{key}}}:deleted:"]
     tag = key[start : end + 1]
     return [f"{tag}{_DELETED}{key}$", f"{tag}:deleted:{key}"]
+
+
+def _tag_of(key: str) -> int:
+    """The lowest number that is in the slot of a key."""
+    slot_of = require_package("redis.crc", package="redis", extra="redis").key_slot
+    return _tag_in(slot_of, slot_of(key.encode()))
+
+
+@lru_cache(16_384)
+def _tag_in(slot_of: Callable[[bytes], int], slot: int) -> int:
+    return next(number for number in count() if slot_of(b"%d" % number) == slot)
 
 
 def _errors() -> Any:
@@ -368,7 +384,7 @@ def _errors() -> Any:
 def _read(answer: Any) -> str:
     """What became of a write: written, older, or the reason why not."""
     if isinstance(answer, bytes):
-        return Tie(answer.decode())
+        return Tie(answer.decode(errors="backslashreplace"))  # which no row has: it is no JSON
     if not isinstance(answer, Exception):
         return WRITTEN if answer else OLDER
     errors, text = _errors(), f"{type(answer).__name__}: {answer}"

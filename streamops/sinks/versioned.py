@@ -341,7 +341,11 @@ class VersionedStore(BatchWriter):
         for at, answer in enumerate(answers):
             if isinstance(answer, Tie):
                 own = versions.rank(writes.column(versions.DOCUMENT)[at].as_py())
-                stored = versions.rank(answer)
+                try:
+                    stored = versions.rank(answer)
+                except ValueError:
+                    answers[at] = "the store has a value of the same version that is no row in JSON"
+                    continue
                 answers[at] = WRITTEN if own == stored else OLDER
                 if own > stored:
                     replaced[at] = str(answer)

@@ -67,6 +67,7 @@ def test_a_feed_of_changes_has_only_changes(tmp_path: Path, write: Any, text: st
         ("logRetentionDuration", "interval 30 days", False),
         ("logRetentionDuration", "INTERVAL 52 WEEKS", True),
         ("logRetentionDuration", "365 days", True),
+        ("logRetentionDuration", "interval 0 seconds 365 days", True),
         ("logRetentionDuration", "interval '365' day", True),
         ("enableExpiredLogCleanup", "FALSE", True),
     ],

@@ -100,6 +100,61 @@ def test_a_commit_without_an_answer_is_no_refusal_of_rows(
     assert read(properties) == [(1, "b"), (2, "b")]
 
 
+def test_files_of_an_applied_commit_stay_after_its_snapshot_was_expired(
+    properties: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later snapshots have its files, and the metadata does not name it any more."""
+    sink = sinks.iceberg(properties, TABLE)
+    sink._deliver_rows(rows("a", "a"), 0, RUN)
+    commit, is_first = sql.SqlCatalog.commit_table, [True]
+
+    def commit_table(*arguments: Any, **named: Any) -> Any:
+        result = commit(*arguments, **named)
+        if is_first and is_first.pop():
+            applied = load(properties).metadata.current_snapshot_id
+            load(properties).append(rows("x", "x"))
+            load(properties).maintenance.expire_snapshots().by_id(applied).commit()
+            raise exceptions.CommitFailedException("a concurrent update")
+        return result
+
+    monkeypatch.setattr(sql.SqlCatalog, "commit_table", commit_table)
+    sink._deliver_rows(rows("b", "b"), 1, RUN)
+    assert read(properties) == sorted([(k, v) for v in "abx" for k in (1, 2)])
+
+
+def test_an_answer_of_a_catalog_that_was_cut_off_is_no_missing_catalog(
+    properties: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pydantic = pytest.importorskip("pydantic")
+    model = pydantic.create_model("Answer", defaults=(dict, ...))
+    monkeypatch.setattr(catalogs, "load_catalog", lambda **_: model.model_validate_json('{"defau'))
+    with pytest.raises(SinkError, match="TARGET_UNAVAILABLE"):
+        sinks.iceberg(properties, TABLE).check()
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ValueError("PyIceberg does not yet support equality deletes"), "TARGET_FEATURE"),
+        (NotImplementedError("PyIceberg does not yet support equality deletes"), "TARGET_FEATURE"),
+        (ValueError("a manifest that was cut off"), "TARGET_REFUSED"),
+    ],
+    ids=repr,
+)
+def test_a_manifest_that_cannot_be_read_is_no_feature(
+    properties: Any, error: Exception, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = sinks.iceberg(properties, TABLE, key="k")
+    sink._deliver_rows(rows("a", "a"), 0, RUN)
+
+    def plan_files(_: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(pytest.importorskip("pyiceberg.table").DataScan, "plan_files", plan_files)
+    with pytest.raises(SinkError, match=code):
+        sink._deliver_rows(rows("b", "b"), 1, RUN)
+
+
 def test_files_of_a_commit_that_was_not_the_first_are_deleted(
     properties: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyspark.sql import types as T
 
@@ -17,6 +17,7 @@ from streamops import sinks
 from streamops.errors import SinkError, SpecError
 from streamops.sinks.opensearch_index import missing_mapping, new_mapping
 from streamops.sinks.redis import tombstones_of
+from tests.servers import redis as servers
 from tests.servers.opensearch import Server as OpenSearch
 from tests.servers.redis import Server as Redis
 from tests.sinks import planned
@@ -130,21 +131,38 @@ def test_a_row_is_never_the_version_of_a_delete(redis: Redis) -> None:
 
 @pytest.mark.redis
 @pytest.mark.parametrize(
-    "prefix", ["a:b", "{a", "a}", "{}", "{a}{b}", "{a}x}", "{a}streamops.deleted"]
+    "prefix",
+    [
+        "{a:b}",
+        "{a",
+        "a}",
+        "{}",
+        "{a}{b}",
+        "{a}x}",
+        "{a}streamops.deleted",
+        "{a}streamops.deleted:b",
+    ],
 )
-def test_a_prefix_that_could_be_another_one_is_refused(prefix: str) -> None:
+def test_a_prefix_whose_rows_could_be_versions_of_deletes_is_refused(prefix: str) -> None:
     with pytest.raises(SpecError, match="INVALID_PARAMETER"):
         sinks.redis("redis://host", prefix, key="id")
 
 
 part = st.text("ab:{}$", max_size=6)
 prefixes = st.one_of(
-    st.text("ab$", max_size=3), st.tuples(part, part, part).map("{%s}".join).filter(len)
+    st.text("ab:$", max_size=3), st.tuples(part, part, part).map("{%s}".join).filter(len)
 )
 
 
-@given(st.lists(st.tuples(prefixes, part), min_size=2, max_size=2, unique=True))
-def test_no_two_rows_and_deletes_share_a_key(pairs: list[tuple[str, str]]) -> None:
+@given(
+    st.lists(st.tuples(prefixes, part), min_size=2, max_size=2, unique=True),
+    st.booleans(),
+)
+def test_no_two_rows_and_deletes_share_a_key(
+    pairs: list[tuple[str, str]], is_cluster: bool
+) -> None:
+    first, other = (f"{prefix}:" for prefix, _ in pairs)
+    assume(first == other or not (first.startswith(other) or other.startswith(first)))
     taken: dict[str, tuple[str, str, str]] = {}
     for prefix, key in pairs:
         try:
@@ -152,8 +170,37 @@ def test_no_two_rows_and_deletes_share_a_key(pairs: list[tuple[str, str]]) -> No
         except SpecError:
             continue
         name = f"{prefix}:{key}"
-        for sort, found in (("row", name), ("delete", tombstones_of(name)[0])):
+        deletes = tombstones_of(name, is_cluster=is_cluster)
+        for sort, found in (("row", name), ("delete", deletes[0])):
             assert taken.setdefault(found, (prefix, key, sort)) == (prefix, key, sort)
+        if is_cluster:
+            slot_of = pytest.importorskip("redis.crc").key_slot
+            assert {slot_of(text.encode()) for text in deletes} == {slot_of(name.encode())}
+
+
+@pytest.mark.redis
+def test_keys_with_braces_are_written_to_a_cluster() -> None:
+    texts = ["}", "a}", "{}", "a{b", "}{x}", "{{x}}", "{x}}", "}{"]
+    installed = servers.program()
+    if installed is None:
+        pytest.skip("Redis is not installed")
+    with servers.cluster(installed) as (node, *_):
+        sink = sinks.redis(node.url, "a:b", key="id", topology="cluster", **TIMES)
+        for deletes in (False, True):
+            changes = [Change(text, 1, deletes) for text in texts]
+            assert planned.deliver(sink, changes)["written"] == len(texts)
+        assert planned.deliver(sink, [Change(text, 0) for text in texts])["older"] == len(texts)
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("value", [b'{"_version":2,"a":"\xff"}', b'{"_version":2,'], ids=repr)
+def test_a_value_that_is_no_row_is_refused_for_itself(redis: Redis, value: bytes) -> None:
+    sink = cache(redis)
+    with redis.connect() as owner:
+        owner.set(f"{sink.prefix}:a", value)
+    receipt = planned.deliver(sink, [Change("a", 1), Change("b", 1)])
+    assert (receipt["written"], receipt["rejected"]) == (1, 1)
+    assert planned.deliver(sink, [Change("a", 2)])["written"] == 1
 
 
 @pytest.mark.parametrize(

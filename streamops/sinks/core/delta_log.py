@@ -249,9 +249,12 @@ def unsupported_features(
 _BOOLEAN = re.compile("true|false")
 _FORMS = {
     **{f"delta.{n}": _BOOLEAN for n in ("appendOnly", "enableChangeDataFeed", "enableExpiredLogCleanup")},
-    "delta.logRetentionDuration": re.compile(r"interval( \d+ (week|day|hour|minute|second)s?)+"),
+    "delta.logRetentionDuration": re.compile(r"interval \d+ (week|day|hour|minute|second)s?"),
 }  # fmt: skip
 """How deltalake reads properties. In another form, it takes the default: it removes rows, or the log."""
+
+_INTERVAL = re.compile(r"(?:interval)?((?: ?\d+ (?:week|day|hour|minute|second)s?)+)")
+_SECONDS = {"week": 604_800, "day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
 
 _REMOVING = {"delta.setTransactionRetentionDuration"}
 """Properties by which others remove the ledger."""
@@ -273,15 +276,17 @@ def respelled(settings: Mapping[str, str]) -> dict[str, str]:
 
     Examples
     --------
-    >>> respelled({"delta.appendOnly": "True", "delta.logRetentionDuration": "365 DAYS"})
-    {'delta.appendOnly': 'true', 'delta.logRetentionDuration': 'interval 365 days'}
+    >>> respelled({"delta.appendOnly": "True", "delta.logRetentionDuration": "1 Week 2 DAYS"})
+    {'delta.appendOnly': 'true', 'delta.logRetentionDuration': 'interval 777600 seconds'}
     """
     result = {}
     for name, form in _FORMS.items():
         text = settings.get(name, "")
         spelled = " ".join(text.lower().replace("'", "").split())
-        if form is not _BOOLEAN and not spelled.startswith("interval "):
-            spelled = f"interval {spelled}"
+        parts = _INTERVAL.fullmatch(spelled)
+        if parts:  # deltalake reads the first one only
+            found = re.findall(r"(\d+) ([a-z]+?)s?\b", parts[1])
+            spelled = f"interval {sum(int(n) * _SECONDS[unit] for n, unit in found)} seconds"
         if not form.fullmatch(text) and form.fullmatch(spelled):
             result[name] = spelled
     return result
