@@ -31,6 +31,11 @@ def reported(url: str) -> Iterator[None]:
             # Of a driver, which cannot convert a value. Its text has the value.
             without_values = ValueError(f"{type(error).__name__}, while values were converted")
             raise refused("the database", without_values) from None
+        except Exception as error:
+            # SQLAlchemy does not wrap what the driver raises when a connection gets its isolation level.
+            if not isinstance(error, sa.make_url(url).get_dialect().import_dbapi().Error):
+                raise
+            raise unavailable("the database", error) from error
 
 
 STAGES = ("mysql", "mariadb", "postgresql")

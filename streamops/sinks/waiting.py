@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Sequence
 
@@ -247,7 +248,8 @@ class _CheckpointLog:
                 self._read.add(path)
                 for line in self._lines(path):
                     listed = json.loads(line)
-                    if "path" in listed:  # other sources have their first offsets here
+                    # Other sources have their first offsets here, such as a number.
+                    if isinstance(listed, dict) and "path" in listed:
                         files = self._found.setdefault(int(source), {})
                         files[path_of(listed["path"])] = int(listed["batchId"])
 
@@ -270,6 +272,6 @@ class _CheckpointLog:
 
 
 def _sort_of(path: str) -> tuple[str, str]:
-    """The folder and the extension of a file."""
+    """The folder and the extension of a file. Those of partitions are in one."""
     folder, _, name = path.rpartition("/")
-    return folder, name.partition(".")[2]
+    return re.sub("/[^/=]+=[^/]*", "", folder), name.partition(".")[2]

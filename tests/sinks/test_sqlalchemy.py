@@ -18,6 +18,7 @@ from streamops import sinks
 from streamops.errors import ChangeStreamError, SchemaError, SinkError, SpecError
 from streamops.sinks.sink import JSON
 from streamops.sinks.sqlalchemy import SqlalchemySink
+from streamops.sinks.sqlalchemy_connection import reported
 from tests.sinks.contract import (
     INF,
     NAN,
@@ -618,3 +619,13 @@ def test_rows_of_a_multiset_that_stay_are_not_written_again(mariadb: Server) -> 
     with mariadb.connect() as client, client.cursor() as cursor:
         cursor.execute(found)
         assert cursor.fetchall() == ((2, 1, 2),)
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "mariadb+pymysql://host/shop"])
+def test_an_error_that_sqlalchemy_does_not_wrap_is_one_of_the_database(url: str) -> None:
+    """Such as that of a connection that breaks when it gets its isolation level."""
+    driver = sa.make_url(url).get_dialect().import_dbapi()
+    with pytest.raises(SinkError, match="TARGET_UNAVAILABLE"), reported(url):
+        raise driver.OperationalError(2013, "Lost connection")
+    with pytest.raises(KeyError), reported(url):
+        raise KeyError

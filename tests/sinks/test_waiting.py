@@ -250,6 +250,7 @@ def test_a_file_is_found_in_the_log_of_its_source(tmp_path: Path) -> None:
         (("/in/b.json",), 5, False),  # it has not listed the file yet
         (("/in/b.csv",), 0, True),
         (("/other/b.json",), 0, True),
+        (("/in/day=1/b.json",), 5, False),  # of another partition of the folder
         ((), 0, True),
     ],
 )
@@ -264,7 +265,11 @@ def test_every_source_that_can_have_a_file_has_read_it(
         (tmp_path / f"sources/1/{number}").write_text(f"v1\n{listed}")
     (tmp_path / "sources/2").mkdir()
     (tmp_path / "sources/2/0").write_text('\0v1\n{"orders":{"0":3}}')  # as a source of Kafka has it
-    plan.add(0, '{"logOffset":0}', json.dumps({"logOffset": read}), at(3))
+    (tmp_path / "sources/3").mkdir()
+    (tmp_path / "sources/3/0").write_text(
+        "v1\n1795920058359"
+    )  # as a source of rows per second has it
+    plan.add(0, '{"logOffset":0}', json.dumps({"logOffset": read}), at(3), "7")
 
     def wait() -> None:
         sinks.wait_for(str(tmp_path), "file:/in/a.json", timeout="20 milliseconds")

@@ -20,7 +20,7 @@ _OWN = {"commit.retry.num-retries": "0"}
 """Another commit must be read before this one is tried again: pyiceberg would append the rows twice."""
 
 _NOT_APPLIED = re.compile("not yet support|Unknown DataFileContent")
-"""What pyiceberg says of a kind of delete files that it does not apply."""
+"""In the errors of pyiceberg about delete files that it does not apply."""
 
 _CODECS = {"gzip", "zstd"}
 """How pyiceberg compresses manifests without another package. In other ways they are compressed by gzip."""
