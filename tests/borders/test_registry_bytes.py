@@ -268,6 +268,14 @@ def test_a_field_without_a_text_does_not_reject_the_record() -> None:
         assert (row["unknown"] and json.loads(row["unknown"])) == (wanted if keep else None)
 
 
+def test_an_error_inside_of_a_record_is_a_record() -> None:
+    error = {"type": "error", "name": "shop.Failed", "fields": [{"name": "b", "type": "bytes"}]}
+    written = Written("AVRO", json.dumps(record(("x", error))))
+    [row] = decode(written, [], sized(b"\xff"), keep=True)
+    assert (row["reason"], json.loads(row["unknown"])) == (None, {"x": {"b": "/w=="}})
+    assert read_avro(error, pa.struct([("b", pa.binary())]), sized(b"\xff")) == {"b": b"\xff"}
+
+
 def test_a_union_of_records_is_read_with_the_name_of_each() -> None:
     placed = record(("id", "long"), ("at", logical("long", "timestamp-millis")), name="shop.Placed")
     paid = record(("sum", "double"), ("id", "int"), name="shop.Paid")

@@ -42,14 +42,14 @@ _PER_SECOND = {"D": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def _parts(schema: Any, names: dict[str, Any]) -> tuple[str, Any]:
-    """The base of a schema, and the schema as an object or a union."""
+    """The base of a schema, and the schema as an object or a union. An error is a record, too."""
     if isinstance(schema, list):
         return "union", schema
     if isinstance(schema, str):
         schema = names.get(schema, {"type": schema})
     if not isinstance(schema["type"], str):
         return _parts(schema["type"], names)
-    return schema["type"], schema
+    return "record" if schema["type"] == "error" else schema["type"], schema
 
 
 def _branches(union: list[Any]) -> list[Any]:
@@ -263,7 +263,7 @@ class _Readers:
                 return _enum(schema["symbols"])
             case "fixed":
                 return partial(_sized, schema["size"])
-            case "record" | "error":
+            case "record":
                 own = schema["name"], depth
                 if own not in self.made:
                     self.made[own] = _record(partial(self._fields, schema["fields"], depth + 1))
@@ -310,8 +310,7 @@ class AvroReader:
         self._is_union = isinstance(parsed, list)
         branches = [_parts(branch, names) for branch in (parsed if self._is_union else [parsed])]
         self._records = [
-            _Record(schema, row, readers) if base in ("record", "error") else None
-            for base, schema in branches
+            _Record(schema, row, readers) if base == "record" else None for base, schema in branches
         ]
         if not any(self._records):
             raise Unparsable(branches[0][0] if branches else "an empty union")
