@@ -179,6 +179,16 @@ OPERATOR_DIFFERS = codes.INVALID_PARAMETER(
     "{expected}",
     "pass the operators of the query with its parameters; `earlier` takes those that it had before a change",
 )
+NOT_A_MAPPING = codes.PARAMETER_TYPE(
+    "`{parameter}` is not a mapping",
+    "a mapping, such as a dict",
+    'where={{"page": "home"}}, result={{"views": 3}}, earlier={{17: before}}',
+)
+NOT_A_CHANGE = codes.INVALID_PARAMETER(
+    "`earlier` does not say what the query ran before",
+    "numbers of micro-batches, 0 or more, and as many operators as the query has: {operators}",
+    "earlier={{17: before}}, if micro-batch 17 was the first one without `before`",
+)
 OFF_THE_GRID = codes.INVALID_PARAMETER(
     "the operator has no such window",
     "such as {nearest}",

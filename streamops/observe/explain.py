@@ -43,12 +43,14 @@ from streamops.observe.question import (
     keys_of,
     needs_all_keys,
     parse_window,
+    require_mappings,
     require_on_grid,
     require_same,
     running_session,
     split_guards,
     stored_headers,
     typed,
+    versions_of,
     with_stored_shards,
 )
 from streamops.spark.operator import Operator
@@ -146,6 +148,7 @@ def explain(
     Rows of earlier ones count as on time, and a note says so. The replay has the parameters that are passed:
     where the aggregates of the query have changed, `earlier` says which ones it had before.
     """
+    require_mappings(where=where, result=result or {}, earlier=earlier or {})
     requested = parse_window(window)
     opened = open_checkpoint(checkpoint)
     plan = read_plan(opened)
@@ -176,13 +179,13 @@ def explain(
         delays = (dt.timedelta(microseconds=chain[first - 1].parameters.delay),)  # type: ignore[union-attr]
     of_inputs: Any = (schemas, delays) if len(schemas) > 1 else (schemas[0], delays[0])
     is_whole = needs_all_keys(chain, where)
-    changes = sorted((earlier or {}).items())
-    begin = changes[0][1] if changes else operator
+
+    def operators_of(of: Chain) -> list[Operator]:
+        return with_stored_shards(split_guards(of)[1][first:], headers)
 
     def replay_of(of: Chain, shards: int | None, values: Row) -> RecordedReplay:
-        operators = with_stored_shards(split_guards(of)[1][first:], headers)
         return RecordedReplay(
-            operators,
+            operators_of(of),
             of_inputs[0],
             watermark=of_inputs[1],
             shards=shards,
@@ -191,6 +194,9 @@ def explain(
         )
 
     last = replay_of(operator, None, {})
+    # From which micro-batch on an operator is the one of the query.
+    versions = versions_of(earlier or {}, operator, len(chain))
+    begin = versions[max(of for of in versions if of <= read[0].number)]
     if headers:
         require_same(last, headers)
     where = typed(where, schemas[0])
@@ -227,8 +233,7 @@ def explain(
             f"micro-batch {plan[-1].number} is not committed: the query is in it, or failed in it"
         )
     written, more = (None, []) if sink is None else _written(sink, opened)
-    # From which micro-batch on an operator is the one of the query.
-    later = [*(of for _, of in changes[1:]), operator]
+    changes = {n: operators_of(of) for n, of in versions.items() if n > read[0].number}
     query = _Query(
         replay,
         read,
@@ -237,7 +242,8 @@ def explain(
         requested,
         typed(result or {}, last.output),
         written,
-        {number: of for (number, _), of in zip(changes, later, strict=True)} if changes else {},
+        changes,
+        is_whole,
     )
     current = max(batch.watermark for batch in plan)
     if plan[-1].is_committed:
@@ -296,13 +302,16 @@ class _Query:
     conditions: Row
     written: int | None
     changes: Mapping[int, Chain]
+    is_whole: bool
+    """Whether rows of other keys are replayed, too."""
     rows: list[KeyRow] = field(default_factory=list)
+    read: list[list[Row]] = field(default_factory=list)
+    """By operator, the rows that it would have read if nothing were late."""
 
     def explain(self, current: int, notes: tuple[str, ...]) -> Explanation:
         # What would be if nothing were late: all rows without a watermark.
         punctual = self.replay.fork(counts=False)
-        # By operator, the rows that it would have read.
-        read: list[list[Row]] = [[] for _ in self.replay.names]
+        self.read = [[] for _ in self.replay.names]
         results, states, emitted = list[KeyResult](), list[KeyState](), list[Row]()
         for batch, tables in zip(self.plan, self.tables, strict=True):
             there = self._cast(tables)
@@ -313,25 +322,25 @@ class _Query:
                 punctual.change(self.changes[batch.number])
             steps, output = self.replay.step(batch.number, there, batch.watermark)
             ideal, undelayed = punctual.step(batch.number, there, 0)
-            _collect(read, ideal)
-            emitted += self._fitting(undelayed)
+            _collect(self.read, ideal)
             self.rows += (KeyRow(batch.number, of.name, row) for of in steps for row in of.rows)
+            emitted += self._fitting(undelayed, self.read)
             states += (
                 KeyState(batch.number, *of, self.where) for of in self.replay.changed_states()
             )
             written = None if self.written is None else batch.number <= self.written
             for row in self._fitting(output):
-                made = tuple(of for of in self._made_of([row])[0] if not _is_lost(of))
+                made = tuple(self._made_of([row])[0])
                 results.append(KeyResult(batch.number, row, made, batch.is_committed, written))
         *pending, last = punctual.pending()
-        for following, rows in zip(read[1:], pending, strict=True):
+        for following, rows in zip(self.read[1:], pending, strict=True):
             following += rows
-        ideal_results = [*emitted, *filter(self._fits, last)]
+        ideal_results = [*emitted, *self._about(last, self.read)]
         is_open = self._is_pending(self.replay)
         targets = [of.row for of in results] + ideal_results
         if not targets and is_open:
             targets = [*self._fitting(self.replay.flush())]
-        relevant = self._made_of(targets, read) if targets else self._near_window(read)
+        relevant = self._made_of(targets, self.read) if targets else self._near_window()
         requested = None
         if self.window is not None:
             requested = tuple(of for rows in relevant for of in rows)
@@ -353,17 +362,20 @@ class _Query:
     def _made_of(
         self, results: Sequence[Row], read: Sequence[Sequence[Row]] | None = None
     ) -> list[list[KeyRow]]:
-        """By operator, the rows that are part of results, backward through the chain."""
+        """By operator, the rows that are part of results, backward through the chain.
+
+        With ``read``, those that were lost as well.
+        """
         found, outputs = list[list[KeyRow]](), results
         for position in reversed(range(len(self.replay.names))):
-            rows = self._rows_of(position)
+            rows = [of for of in self._rows_of(position) if read is not None or not _is_lost(of)]
             parts = _Parts(self.replay, position, outputs)
             found.insert(0, [of for of in rows if parts.has(of.arrived.row)])
             more = [] if read is None else [row for row in read[position] if parts.has(row)]
             outputs = [of.arrived.row for of in found[0]] + more
         return found
 
-    def _near_window(self, read: Sequence[Sequence[Row]]) -> list[list[KeyRow]]:
+    def _near_window(self) -> list[list[KeyRow]]:
         """By operator, the rows in the window that is asked about, if no result has one.
 
         They are those that rows of the next operator are made of, if it has any, or would have.
@@ -379,7 +391,7 @@ class _Query:
                 has = _Parts(self.replay, position, following).has
             found.insert(0, [of for of in rows if has(of.arrived.row)])
             following = [of.arrived.row for of in found[0]] + [
-                row for row in read[position] if has(row)
+                row for row in self.read[position] if has(row)
             ]
         return found
 
@@ -435,9 +447,22 @@ class _Query:
             others = [min(timed, key=lambda of: abs((of.arrived.time or 0) - time))]
         return text + (f"; the nearest of the other input is {others[0]}" if others else "")
 
-    def _fitting(self, result: BatchResult) -> list[dict[str, Any]]:
-        """The results that the question is about."""
-        return list(filter(self._fits, self.replay.records(result.table)))
+    def _fitting(
+        self, result: BatchResult, read: Sequence[Sequence[Row]] | None = None
+    ) -> list[dict[str, Any]]:
+        """The results that the question is about; with ``read``, of rows that were lost as well."""
+        return self._about(self.replay.records(result.table), read)
+
+    def _about(
+        self, rows: Sequence[dict[str, Any]], read: Sequence[Sequence[Row]] | None
+    ) -> list[dict[str, Any]]:
+        """The results of the key. Of those that lack a column of it, some may be of other keys only."""
+        found = list(filter(self._fits, rows))
+        if not self.is_whole:
+            return found
+        return [
+            of for of in found if self.where.keys() <= of.keys() or self._made_of([of], read)[0]
+        ]
 
     def _is_pending(self, replay: RecordedReplay) -> bool:
         return bool(self._fitting(replay.flush()))
@@ -506,6 +531,7 @@ class _Parts:
     def __init__(self, replay: RecordedReplay, position: int, outputs: Sequence[Row]) -> None:
         spec = replay.spec(position)
         self.outputs, self.times = outputs, [of.time for of in spec.inputs]
+        self.by = spec.inputs[0].by
         size, name = getattr(spec, "size", None), spec.event_time or ""
         self.spans = list[tuple[int, int]]()
         for row in outputs:
@@ -524,11 +550,18 @@ class _Parts:
         if self.has_spans:
             times = [row[n] for n in self.times if n and isinstance(row.get(n), dt.datetime)]
             times = [micros_of(time) for time in times]
-            return any(start <= time < end for time in times for start, end in self.spans)
+            return any(
+                start <= time < end and self._has_key(row, output)
+                for (start, end), output in zip(self.spans, self.outputs, strict=True)
+                for time in times
+            )
         return any(
-            all(out[name] == value for name, value in row.items() if name in out)
+            all(same(out[name], value) for name, value in row.items() if name in out)
             for out in self.outputs
         )
+
+    def _has_key(self, row: Row, output: Row) -> bool:
+        return all(same(row[of], output[of]) for of in self.by if of in row and of in output)
 
 
 def _is_between(row: Row, times: Sequence[str | None], start: int, end: int) -> bool:

@@ -39,6 +39,8 @@ Window = dt.datetime | tuple[dt.datetime, dt.datetime]
 Source = RecordedSource | Sequence[RecordedSource | Sequence[RecordedSource]]
 Part = tuple[RecordedSource, Recorded]
 """A source that an input of the operator reads, and what the checkpoint has of it."""
+Headers = Sequence[StoredFrame]
+"""The different headers that shards of an operator have."""
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 _ARRIVAL = "__streamops_arrival"
@@ -75,6 +77,15 @@ def cut(plan: list[MicroBatch], since: Any) -> list[MicroBatch]:
     if type(since) is not int or since < 0:
         raise conditions.NOT_A_START_OF_READING.error(got=f"since={since!r}")
     return [batch for batch in plan if batch.number >= since]
+
+
+def versions_of(earlier: Mapping[int, Chain], operator: Chain, count: int) -> dict[int, Chain]:
+    """The operators of a query by the first micro-batch of each, from those that it had before changes."""
+    ends = [0, *sorted(earlier)] if all(type(of) is int and of >= 0 for of in earlier) else []
+    if not ends or any(len(split_guards(of)[1]) != count for of in earlier.values()):
+        got = ", ".join(f"{number!r}: {of!r:.60}" for number, of in earlier.items())
+        raise conditions.NOT_A_CHANGE.error(operators=count, got=got)
+    return dict(zip(ends, [*(earlier[of] for of in ends[1:]), operator], strict=True))
 
 
 def is_clock(operator: Operator) -> bool:
@@ -137,6 +148,14 @@ def has_shard_clock(operator: Operator) -> bool:
     return placement.watermark == "greatest" or "evicted" in placement.tables
 
 
+def require_mappings(**given: object) -> None:
+    """Refuse anything but a mapping."""
+    for parameter, value in given.items():
+        if not isinstance(value, Mapping):
+            got = f"{parameter}={value!r:.80}"
+            raise conditions.NOT_A_MAPPING.error(parameter=parameter, got=got)
+
+
 def typed(values: Mapping[str, Any], schema: pa.Schema) -> dict[str, Any]:
     """Values of columns as the columns have them; another type is a mistake, and not "no row"."""
     found = {}
@@ -168,6 +187,10 @@ def require_on_grid(window: Window | None, spec: Any) -> None:
             f"{format_instant(a)}/{format_instant(b)}" for a, b in (here or bounds)[:2]
         )
         raise conditions.OFF_THE_GRID.error(nearest=nearest, got=f"window={window!r}")
+
+
+def _listed(of: Any) -> list[Any]:
+    return [*of] if isinstance(of, list | tuple) else [of]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,13 +238,12 @@ def assign(
     """Of each input, its sources, and what is not read."""
     lines = Lines.of(checkpoint, plan, clocks)
     count = len(lines.folders)
-    given: list[Any] = [source] if isinstance(source, RecordedSource) else [*source]
-    nested = [[of] if isinstance(of, RecordedSource) else list(of) for of in given]
+    nested = [_listed(of) for of in _listed(source)]
     if inputs == 1:
         nested = [[of for group in nested for of in group]]
     flat = [of for group in nested for of in group]
     wrong = [of for of in flat if not isinstance(of, RecordedSource)]
-    numbers = {of.number for of in flat}
+    numbers = {getattr(of, "number", None) for of in flat}
     is_one_for_all = inputs == 1 and len(flat) == 1 and None in numbers
     by_position = numbers == {None} and (len(flat) == count or (inputs == 1 and len(flat) < count))
     by_number = numbers <= set(range(count))
@@ -254,21 +276,28 @@ def assign(
 
 
 @lru_cache(maxsize=64)
-def _header(
+def _headers(
     spark: SparkSession, path: str, query: str, last: int, number: int
-) -> StoredFrame | None:
-    """The header of the state of an operator after a micro-batch; None if it has no rows."""
+) -> tuple[StoredFrame, ...]:
+    """The different headers of the state of an operator after a micro-batch.
+
+    A shard without rows since a restart has the parameters of before it. Equal headers have one fingerprint.
+    """
+    from pyspark.sql import functions as F
+
     rows, _ = read_rows(spark, path, number, last)
-    row = rows.select("shard", "blob").first()
-    if row is None:
-        return None
-    return read_header(StoredShard(row["shard"], Stored(0, None, None, 0, row["blob"]), None, 0))
+    of_header = F.first(F.struct("shard", "blob"))
+    found = rows.groupBy("fingerprint").agg(of_header.alias("of")).select("of.*").collect()
+    return tuple(
+        read_header(StoredShard(row["shard"], Stored(0, None, None, 0, row["blob"]), None, 0))
+        for row in found
+    )
 
 
 def stored_headers(
     checkpoint: Checkpoint, operators: Sequence[Operator], spark: SparkSession | None
-) -> tuple[list[StoredFrame], list[str]]:
-    """The headers of the states of a query, and what cannot be known of them.
+) -> tuple[list[Headers], list[str]]:
+    """The headers of the states of a query by operator, and what cannot be known of them.
 
     Raises
     ------
@@ -289,16 +318,15 @@ def stored_headers(
         )
     if spark is None:
         return [], [*notes, UNVERIFIED]
-    headers = list[StoredFrame]()
     query = json.loads((checkpoint.path / "metadata").read_text()).get("id", "")
-    for of in ours:
-        try:
-            header = _header(spark, str(checkpoint.path), query, checkpoint.last, of.number)
-        except Exception as error:  # Spark's own errors have many classes
-            why = error.code if isinstance(error, StreamopsError) else type(error).__name__
-            return [], [*notes, f"{UNVERIFIED} ({why})"]
-        headers += [] if header is None else [header]
-    return (headers, notes) if len(headers) == len(ours) else ([], [*notes, UNVERIFIED])
+    try:
+        found: list[Headers] = [
+            _headers(spark, str(checkpoint.path), query, checkpoint.last, of.number) for of in ours
+        ]
+    except Exception as error:  # Spark's own errors have many classes
+        why = error.code if isinstance(error, StreamopsError) else type(error).__name__
+        return [], [*notes, f"{UNVERIFIED} ({why})"]
+    return (found, notes) if all(found) else ([], [*notes, UNVERIFIED])
 
 
 def _count(number: int, names: Sequence[Operator | OperatorFiles]) -> str:
@@ -306,38 +334,39 @@ def _count(number: int, names: Sequence[Operator | OperatorFiles]) -> str:
     return f"{number} operator{'' if number == 1 else 's'} of streamops with a state ({names_})"
 
 
-def with_stored_shards(
-    operators: Sequence[Operator], headers: Sequence[StoredFrame]
-) -> list[Operator]:
-    """The operators with the numbers of shards that the query has."""
-    by_layout = {header.layout: header.shards for header in headers}
+def with_stored_shards(operators: Sequence[Operator], headers: Sequence[Headers]) -> list[Operator]:
+    """The operators with the numbers of shards that the query has, unless two of a layout have different ones."""
+    by_layout: dict[str, set[int]] = {}
+    for header in (of for headers_ in headers for of in headers_):
+        by_layout.setdefault(header.layout, set()).add(header.shards)
     found = list[Operator]()
     for of in operators:
         assert of.core is not None, "a chain has operators with a core"
-        shards = by_layout.get(of.core.STATE.kind, of.execution.shards)
+        stored = by_layout.get(of.core.STATE.kind, ())
+        shards = next(iter(stored)) if len(stored) == 1 else of.execution.shards
         found.append(replace(of, execution=replace(of.execution, shards=shards)))
     return found
 
 
-def require_same(replay: RecordedReplay, headers: Sequence[StoredFrame]) -> None:
+def require_same(replay: RecordedReplay, headers: Sequence[Headers]) -> None:
     """Refuse operators whose parameters differ from those in the state of the query."""
-    left = [(of.layout, _plain(of.identity)) for of in headers]
-    for layout, identity in replay.identities():
-        if (layout, _plain(identity)) in left:
-            left.remove((layout, _plain(identity)))
+    left = [[(h.layout, {"shards": h.shards} | _plain(h.identity)) for h in of] for of in headers]
+    for layout, shards, identity in replay.identities():
+        mine = {"shards": shards} | _plain(identity)
+        same = next((of for of in left if (layout, mine) in of), None)
+        if same is not None:
+            left.remove(same)
             continue
-        stored = next((of for name, of in left if name == layout), None)
+        stored = next((of for names in left for name, of in names if name == layout), None)
         if stored is None:
-            got, expected = layout, ", ".join(name for name, _ in left)
+            got, expected = layout, ", ".join(names[0][0] for names in left)
         else:
-            mine = _plain(identity)
             differing = [name for name in {**stored, **mine} if stored.get(name) != mine.get(name)]
             got, expected = (
                 ", ".join(f"{name}={of.get(name)!r}" for name in differing) for of in (mine, stored)
             )
-        raise conditions.OPERATOR_DIFFERS.error(
-            expected=f"{layout} with {expected}" if stored else expected, got=got
-        )
+            expected = f"{layout} with {expected}"
+        raise conditions.OPERATOR_DIFFERS.error(expected=expected, got=got)
 
 
 def _plain(identity: Mapping[str, Any]) -> dict[str, Any]:

@@ -199,10 +199,10 @@ class RecordedReplay(Replay):
             n if names.count(n) == 1 else f"{n}[{self._first + at}]" for at, n in enumerate(names)
         ]
 
-    def identities(self) -> Iterator[tuple[str, Identity]]:
-        """The layout of the state of each operator, and the parameters that it depends on."""
+    def identities(self) -> Iterator[tuple[str, int, Identity]]:
+        """The layout of the state of each operator, its shards, and the parameters that it depends on."""
         for stage in self._stages:
-            yield stage.run_step.core.STATE.kind, stage.spec.identity
+            yield stage.run_step.core.STATE.kind, stage.count, stage.spec.identity
 
     @property
     def output(self) -> pa.Schema:

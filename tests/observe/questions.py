@@ -100,6 +100,7 @@ class Query:
     keys: list[Any]
     results: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     arrived: list[tuple[int, Any]] = field(default_factory=list)
+    upstream: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def checkpoint(self) -> Path:
@@ -137,10 +138,13 @@ def simulate(folder: Path, rng: random.Random) -> Query:
         marks.append(running._next)
         step = running._step((pa.concat_tables(tables).combine_chunks(),))
         query.results += ((len(marks) - 1, row) for row in step.rows)
+        query.upstream += (row for of in step.upstream for row in of.rows)
         inputs.append(tuple([table] if len(table) else [] for table in tables))
     while running._next > running._current:
         marks.append(running._next)
-        query.results += ((len(marks) - 1, row) for row in running._step(None).rows)
+        step = running._step(None)
+        query.results += ((len(marks) - 1, row) for row in step.rows)
+        query.upstream += (row for of in step.upstream for row in of.rows)
         inputs.append(tuple([] for _ in range(query.sources)))
     write_checkpoint(query.checkpoint, inputs, marks, running._next)
     return query
@@ -160,7 +164,13 @@ def _ask(query: Query, **question: Any) -> observe.Explanation | StreamopsError:
 
 
 def _of_key(query: Query, key: Any) -> list[tuple[int, dict[str, Any]]]:
-    return [(n, row) for n, row in query.results if "k" not in row or same(row["k"], key)]
+    """The results of a key; without a column of it, those of windows in which it has rows."""
+    ends = [of["window_end"] for of in query.upstream if "k" in of and same(of["k"], key)]
+    return [
+        (n, row) for n, row in query.results
+        if (same(row["k"], key) if "k" in row
+            else any(row["window_start"] <= end < row["window_end"] for end in ends))
+    ]  # fmt: skip
 
 
 def _expected_notes(query: Query) -> Counter[str]:

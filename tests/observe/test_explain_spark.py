@@ -9,7 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from streamops import observe, sinks
+from streamops import aggregates as agg
+from streamops import observe, sinks, windows
+from streamops.kernel.errors import SpecError
+from streamops.testing import at
 from tests.observe import planted
 from tests.observe.planted import SUBJECTS, plant
 from tests.observe.test_explain import history, table, tumbling
@@ -77,3 +80,33 @@ def test_planted_causes_in_a_query_on_spark(spark: SparkSession, tmp_path: Path)
         for of in found.key_results:
             assert of.is_written
             assert of.row in written
+
+
+def test_a_shard_without_rows_since_a_change_is_no_other_query(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its state has the parameters of before the restart, as nothing has stepped it."""
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    folder.mkdir()
+    keys = [chr(97 + number) for number in range(8)]
+    before = windows.tumbling(
+        "1 minute", time="ts", by="k", agg={"n": agg.count()}, delay="1 hour"
+    ).options(shards=4)
+    after = windows.tumbling(
+        "1 minute", time="ts", by="k", agg={"n": agg.count(), "total": agg.sum("v")}, delay="1 hour"
+    ).options(shards=4)
+    for number, (operator, of) in enumerate([(before, keys), (after, ["a"])]):
+        pq.write_table(table(*((key, at(5), 1) for key in of)), folder / f"{number}.parquet")
+        frame = spark.readStream.schema("k string, ts timestamp, v long").parquet(str(folder))
+        query = frame.transform(operator).writeStream.format("noop").outputMode("append")
+        query = query.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        query.start().awaitTermination()
+    for key in keys:
+        found = observe.explain(
+            checkpoint, after, observe.files(), where={"k": key}, earlier={1: before}
+        )
+        assert found.reason == "open"
+        assert not found.notes
+    other = windows.tumbling("2 minutes", time="ts", by="k", agg={"n": agg.count()}, delay="1 hour")
+    with pytest.raises(SpecError, match="not that of the query"):
+        observe.explain(checkpoint, other, observe.files(), where={"k": "a"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -143,3 +144,76 @@ def test_a_prepare_must_return_a_table(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="`prepare` does not return a Table"):
         observe.explain(tmp_path / "c", tumbling(), source, where={"k": "a"})
     assert isinstance(BATCHES[0], pa.Table)
+
+
+def _chain(*before: object, **more: object) -> list[object]:
+    agg_ = {"n": agg.count(), **more}
+    return [*before, windows.tumbling("1 minute", time="ts", by="k", agg=agg_)]  # type: ignore[arg-type]
+
+
+def test_earlier_operators_of_a_chain_begin_with_its_clock(tmp_path: Path) -> None:
+    clock = time.producers("k", time="ts", delay="1 second", idle="1 hour")
+    simulate(tmp_path / "c", _chain(clock), [*BATCHES, table(("a", at(900), 1))])
+    found = observe.explain(
+        tmp_path / "c",
+        _chain(clock, total=agg.sum("v")),
+        observe.files(),
+        where={"k": "a"},
+        earlier={1: _chain(clock)},
+    )
+    assert found.key_rows
+    assert all("total" in of.row for of in found.key_results)
+
+
+def test_a_change_before_what_is_read_has_happened(tmp_path: Path) -> None:
+    simulate(tmp_path / "c", tumbling(), [*BATCHES, table(("a", at(900), 1)), table()])
+    before = windows.tumbling(
+        "1 minute", time="ts", by="k", agg={"n": agg.count()}, delay="10 seconds"
+    )
+    found = observe.explain(
+        tmp_path / "c", tumbling(), observe.files(), where={"k": "a"}, since=1, earlier={1: before}
+    )
+    assert found.key_results
+    assert all(of.row["total"] is not None for of in found.key_results)
+
+
+ROLLUP = [
+    windows.tumbling("1 minute", time="ts", by=["s", "p"], delay="10 seconds", agg={"n": agg.count()}),
+    windows.tumbling("5 minutes", time="window_end", by="s", agg={"n": agg.sum("n")}),
+]  # fmt: skip
+PAGES = pa.schema([("s", pa.string()), ("p", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
+
+
+@pytest.mark.parametrize(
+    ("page", "sites", "reason"), [("x", ["S"], "result"), ("z", [], "no_rows")]
+)
+def test_results_without_the_key_are_those_that_it_is_part_of(
+    tmp_path: Path, page: str, sites: list[str], reason: str
+) -> None:
+    """The next operator has rows of other keys in the same window."""
+    script = [[("S", "x", at(5)), ("T", "y", at(6))], [("T", "y", at(900))], [("T", "y", at(2000))]]
+    batches = [pa.table(list(map(list, zip(*of, strict=True))), schema=PAGES) for of in script]
+    simulate(tmp_path / "c", ROLLUP, batches, schema=PAGES)
+    found = observe.explain(tmp_path / "c", ROLLUP, observe.files(), where={"p": page})
+    assert found.reason == reason
+    assert [of.row["s"] for of in found.key_results] == sites
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        *({"where": of} for of in (None, [], "k", 7)),
+        *({"result": of} for of in ("n", 7, ["n"])),
+        *({"earlier": of} for of in (7, [tumbling()], {"x": tumbling()}, {-1: tumbling()},
+                                     {2: [tumbling(), tumbling()]}, {2: 7})),
+        *({"source": of} for of in (None, 7, "x", [7], observe.files(number=True))),
+        *({"operator": of} for of in (None, 7, [], [7], "x")),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_odd_question_has_a_code(tmp_path: Path, question: dict[str, object]) -> None:
+    simulate(tmp_path / "c", tumbling(), BATCHES)
+    given: dict[str, Any] = {"where": {"k": "a"}, **question}
+    operator, source = given.pop("operator", tumbling()), given.pop("source", observe.files())
+    with pytest.raises(StreamopsError):
+        observe.explain(tmp_path / "c", operator, source, **given)

@@ -10,6 +10,7 @@ import pytest
 from streamops import joins
 from streamops.kernel.core import Metrics
 from streamops.kernel.errors import SchemaError, SpecError, StateFormatError, WatermarkError
+from streamops.spark.drive import _sources
 from streamops.testing import assert_rows, at, fold, replay
 from streamops.testing.replaying import Replay
 from tests.spark.pair_cores import earlier, tally
@@ -169,9 +170,14 @@ def test_values_that_are_not_pairs_are_refused(batch: Any, arguments: dict[str, 
 
 
 def test_an_operator_without_a_right_frame_runs_in_the_test_kit_only() -> None:
+    operator = earlier(delay="0 seconds")
+    assert replay(operator, [], schema=(LEFT, RIGHT)) == []
     with pytest.raises(SpecError) as refused:
-        earlier(delay="0 seconds")(None)  # type: ignore[arg-type]
+        _sources(operator, None)  # type: ignore[arg-type]
     assert refused.value.code == "PARAMETER_MISSING"
+    with pytest.raises(SpecError) as refused:
+        operator(None)  # type: ignore[arg-type]
+    assert refused.value.code == "FRAME_TYPE"
     assert repr(earlier(delay="1 second", shards=3)).startswith("joins.earlier(by=('k', 'key'), ")
 
 
