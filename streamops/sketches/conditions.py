@@ -183,6 +183,11 @@ SKETCH_ITEM_TYPE = codes.SKETCH_KIND(
     "items of type {dtype}, integers up to 2^53",
     'dtype="bigint" for kll_sketch_agg_bigint, "float" for kll_sketch_agg_float, "double" for kll_sketch_agg_double',
 )
+NOT_BYTES = codes.PARAMETER_TYPE(
+    "a stored sketch is not bytes",
+    "bytes, as in a row with a sketch",
+    "sketches.read(row['users']), of a column with sketches",
+)
 SKETCH_UNKNOWN = codes.SKETCH_KIND(
     "this type of sketch is unknown",
     "one of: {sketch_types}",

@@ -171,12 +171,16 @@ def read(blob: bytes) -> StoredSketch:
     SketchFormatError
         ``SKETCH_CORRUPT``, ``SKETCH_UNSUPPORTED``, ``SKETCH_KIND`` or
         ``SKETCH_PARAMETERS``.
+    SpecError
+        ``PARAMETER_TYPE``: it is not bytes.
 
     Examples
     --------
     >>> from streamops import sketches
     >>> sketches.read(row["users"]).merge(sketches.read(other["users"])).estimate()
     """
+    if not isinstance(blob, bytes | bytearray | memoryview):  # a number would be as many zeros
+        raise conditions.NOT_BYTES.error(got=f"an object of type {type(blob).__name__}")
     blob = bytes(blob)
     header = read_header(blob)
     if header.format.kind not in SKETCH_TYPES:

@@ -41,12 +41,20 @@ START = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 def at(seconds: float = 0, micros: int = 0, *, since: dt.datetime = START) -> dt.datetime:
     """The instant this many seconds and microseconds after ``since``.
 
+    Raises
+    ------
+    SpecError
+        ``PARAMETER_TYPE``.
+
     Examples
     --------
     >>> at(10).isoformat(), at(10, -1).isoformat()
     ('2024-01-01T00:00:10+00:00', '2024-01-01T00:00:09.999999+00:00')
     """
-    return since + dt.timedelta(seconds=seconds, microseconds=micros)
+    try:
+        return since + dt.timedelta(seconds=seconds, microseconds=micros)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise conditions.NOT_AN_INSTANT.error(got=f"at({seconds!r:.40}, {micros!r:.40})") from error
 
 
 def expand(operator: Chain) -> list[Operator]:

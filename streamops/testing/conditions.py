@@ -88,6 +88,11 @@ TOO_MANY_BATCHES = codes.PARAMETER_OUT_OF_RANGE(
     "fewer than {limit}",
     "run them in parts, in one directory; or raise spark.sql.streaming.numRecentProgressUpdates",
 )
+NOT_AN_INSTANT = codes.PARAMETER_TYPE(
+    "the test kit has no such instant",
+    "numbers of seconds and microseconds, from the year 1 to 9999",
+    "at(10), at(0.5), or at(10, micros=-1)",
+)
 NOT_A_PAIR = codes.PARAMETER_TYPE(
     "{thing} of an operator with two inputs is a pair",
     "{expected}",
