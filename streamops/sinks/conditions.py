@@ -24,9 +24,7 @@ FENCED = codes.FENCED(
     "stop this query, and nothing else: the newer one has taken over, and no row was written here",
 )
 FILE_DAMAGED = codes.FILE_DAMAGED(
-    "{file} is missing, or is not as it was written",
-    "{expected}",
-    "restore the folder from a copy",
+    "{file} is missing, or is not as it was written", "{expected}", "restore the folder from a copy"
 )
 NO_REVISION = codes.FRAME_TYPE(
     "no column orders the changes of a key",
@@ -49,9 +47,7 @@ NO_SUCH_CATALOG = codes.INVALID_PARAMETER(
     'catalog={{"name": "prod", "type": "rest", "uri": "https://host/catalog"}}; or set PYICEBERG_CATALOG__PROD__URI before Python starts',
 )
 NOT_A_TABLE = codes.INVALID_PARAMETER(
-    "`table` has no namespace",
-    "a namespace and a table",
-    'table="shop.daily"',
+    "`table` has no namespace", "a namespace and a table", 'table="shop.daily"'
 )
 OPTION_RESERVED = codes.INVALID_PARAMETER(
     "the sink sets these options of the client itself",
@@ -294,9 +290,7 @@ NOT_A_PLAIN_TABLE = codes.TARGET_KIND(
     "{remedy}; or write to another table",
 )
 TABLE_MISSING = codes.TARGET_MISSING(
-    "the table does not exist",
-    "a table, because of missing='refuse'",
-    "create it{statement}",
+    "the table does not exist", "a table, because of missing='refuse'", "create it{statement}"
 )
 TOPIC_MISSING = codes.TARGET_MISSING(
     "the topic does not exist",

@@ -44,14 +44,7 @@ from streamops.sinks.core.net import (
 from streamops.sinks.delta_attempt import DeltaAttempt, Handle
 from streamops.sinks.lake import LakeSink, values_of, without_change_type
 from streamops.sinks.protocol import Conflict, Content, Found, Reduced
-from streamops.sinks.sink import (
-    Columns,
-    Missing,
-    hide,
-    parse_key,
-    refused,
-    unavailable,
-)
+from streamops.sinks.sink import Columns, Missing, hide, parse_key, refused, unavailable
 from streamops.sinks.spark_delta import SparkDeltaSink
 from streamops.sinks.tasks import Deliver, Receipts
 from streamops.spark.identity import Identity

@@ -20,14 +20,7 @@ from streamops.sinks.core import iceberg_files, iceberg_log, iceberg_partitions
 from streamops.sinks.core.delta_commit import normalize
 from streamops.sinks.core.iceberg_commit import Commit
 from streamops.sinks.core.iceberg_files import TableFiles
-from streamops.sinks.core.ledger import (
-    Action,
-    Decision,
-    Delivery,
-    Entry,
-    NewCheckpoint,
-    Repeated,
-)
+from streamops.sinks.core.ledger import Action, Decision, Delivery, Entry, NewCheckpoint, Repeated
 from streamops.sinks.core.matching import keep_values
 from streamops.sinks.core.net import (
     Net,
@@ -41,14 +34,7 @@ from streamops.sinks.core.net import (
 from streamops.sinks.iceberg_tasks import IcebergFiles
 from streamops.sinks.lake import LakeSink, values_of, without_change_type
 from streamops.sinks.protocol import Attempt, Conflict, Found, Reduced
-from streamops.sinks.sink import (
-    Columns,
-    Missing,
-    hide,
-    parse_key,
-    refused,
-    unavailable,
-)
+from streamops.sinks.sink import Columns, Missing, hide, parse_key, refused, unavailable
 from streamops.sinks.spark_iceberg import SparkIcebergSink
 from streamops.sinks.tasks import Deliver, Part, Receipts
 
@@ -378,10 +364,7 @@ class IcebergSink(LakeSink):
         else:
             found, touched = commit.find(removed, content, commit.schema.names)
             stays = check_stored(form, net, found, key=self.key or (), content=content)
-            parts = [
-                commit.filled(repeat(added, net.added_copies)),
-                found.filter(pa.array(stays)),
-            ]
+            parts = [commit.filled(repeat(added, net.added_copies)), found.filter(pa.array(stays))]
             commit.rewrite(touched, removed, content, pa.concat_tables(parts))
 
     def _upsert(

@@ -520,12 +520,7 @@ class _Attempt(Attempt):
     """A producer that has fenced all others."""
 
     def __init__(
-        self,
-        sink: KafkaSink,
-        writer: Writer,
-        content: _Content,
-        location: Location,
-        existing: int,
+        self, sink: KafkaSink, writer: Writer, content: _Content, location: Location, existing: int
     ) -> None:
         self.found = Found(writer.entry, location, writer.others)
         self.sink, self.writer, self.content = sink, writer, content

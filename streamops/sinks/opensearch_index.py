@@ -14,6 +14,7 @@ from streamops.spark.columns import VARIANT
 _SWITCHED_OFF: tuple[Any, ...] = (None, "_none", "standard", "false", False, [])
 _SETTINGS = ("index.default_pipeline", "index.final_pipeline", "index.mode")
 """Settings with which the index changes, drops or moves documents."""
+_WHOLE = {"enabled": True, "includes": [], "excludes": [], "mode": "stored"}
 _BLOCKS = ("index.blocks.write", "index.blocks.read_only", "index.blocks.read")
 _TEXT = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}}
 _FIELDS: list[tuple[type[T.DataType] | tuple[type[T.DataType], ...], dict[str, Any]]] = [
@@ -41,30 +42,17 @@ def require_one_index(found: Mapping[str, Any], name: str) -> Any:
     """
     problems = [f"an alias of {len(found)} indices"] * (len(found) != 1)
     for index in found.values():
-        settings, mapping, alias = (
-            index["settings"],
-            index["mappings"],
-            index["aliases"].get(name, {}),
-        )
-        source = mapping.get("_source", {})
-        problems += [
-            f"a backing index of the data stream {s}" for s in [index.get("data_stream")] if s
-        ]
-        problems += [
-            f"{n} {settings[n]!r}" for n in _SETTINGS if settings.get(n) not in _SWITCHED_OFF
-        ]
-        problems += ["required routing"] * bool(mapping.get("_routing", {}).get("required"))
-        problems += [f"_source {source}"] * any(
-            source.get(n, unset) not in (unset, [])
-            for n, unset in (
-                ("enabled", True),
-                ("includes", []),
-                ("excludes", []),
-                ("mode", "stored"),
-            )
-        )
-        problems += ["an alias that does not take writes"] * (alias.get("is_write_index") is False)
-        problems += ["an alias with routing"] * ("index_routing" in alias)
+        settings, mapping, stream = index["settings"], index["mappings"], index.get("data_stream")
+        alias, source = index["aliases"].get(name, {}), mapping.get("_source", {})
+        wrong = {
+            f"a backing index of the data stream {stream}": stream,
+            **{f"{n} {settings.get(n)!r}": settings.get(n) not in _SWITCHED_OFF for n in _SETTINGS},
+            "required routing": mapping.get("_routing", {}).get("required"),
+            f"_source {source}": any(source.get(n, of) not in (of, []) for n, of in _WHOLE.items()),
+            "an alias that does not take writes": alias.get("is_write_index") is False,
+            "an alias with routing": "index_routing" in alias,
+        }
+        problems += [text for text, is_wrong in wrong.items() if is_wrong]
         blocks = [n for n in _BLOCKS if settings.get(n) == "true"]
         if blocks and not problems:
             raise conditions.STORE_REFUSED.error(target="OpenSearch", got=", ".join(blocks))

@@ -21,14 +21,7 @@ import pyarrow.parquet as pq
 from streamops.kernel.databases import secrets_of
 from streamops.sinks import conditions, leftovers
 from streamops.sinks.core.ledger import Delivery
-from streamops.sinks.core.manifest import (
-    File,
-    Manifest,
-    damaged,
-    decode,
-    read_chain,
-    start_of,
-)
+from streamops.sinks.core.manifest import File, Manifest, damaged, decode, read_chain, start_of
 from streamops.sinks.sink import hide, unavailable
 
 Check = Literal["size", "content"]

@@ -40,14 +40,7 @@ from streamops.sinks.postgres_connection import (
 from streamops.sinks.postgres_staging import Staged, Staging, create
 from streamops.sinks.postgres_table import Target, Writer
 from streamops.sinks.protocol import Attempt, Conflict, Content, Found
-from streamops.sinks.sink import (
-    JSON,
-    Columns,
-    Missing,
-    columns_differ,
-    parse_key,
-    project_json,
-)
+from streamops.sinks.sink import JSON, Columns, Missing, columns_differ, parse_key, project_json
 from streamops.sinks.staging import MayNotStage, StagingSink, Summary, prefix
 from streamops.sinks.tasks import Projection, Receipts
 

@@ -155,10 +155,7 @@ def create(cursor: Any, table: sql.Table, staged: Staged, comment: str) -> None:
     # The driver knows which types the columns have that it copies to.
     assert staged.rows is not None
     cursor.adbc_ingest(
-        sql.STAGING_NAME,
-        with_attempt(staged.rows, 0),
-        mode="create",
-        db_schema_name=sql.TEMPORARY,
+        sql.STAGING_NAME, with_attempt(staged.rows, 0), mode="create", db_schema_name=sql.TEMPORARY
     )
     cursor.execute(sql.create_staging(table))
     cursor.execute(f"DROP TABLE {sql.STAGING}")

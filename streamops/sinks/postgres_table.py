@@ -423,11 +423,7 @@ class Writer:
     """
 
     def __init__(
-        self,
-        execute: Callable[[str], Any],
-        fetch: Fetch,
-        target: Target,
-        columns: sql.Columns,
+        self, execute: Callable[[str], Any], fetch: Fetch, target: Target, columns: sql.Columns
     ) -> None:
         self.fetch, self.table, self.columns = fetch, target.table, columns
         self.fires, self._oid = target.fires, target.oid

@@ -31,15 +31,7 @@ from streamops.sinks.core.net import Net, codes_of, compute_net, content_columns
 from streamops.sinks.lake import LakeTable
 from streamops.sinks.protocol import Attempt, Conflict, Found
 from streamops.sinks.sink import columns_differ, refused, type_differs
-from streamops.sinks.tasks import (
-    RECEIPT,
-    Counted,
-    Projection,
-    Receipts,
-    add_up,
-    encode,
-    in_groups,
-)
+from streamops.sinks.tasks import RECEIPT, Counted, Projection, Receipts, add_up, encode, in_groups
 from streamops.spark.columns import map_type, quote
 from streamops.spark.identity import Identity, parallelism
 

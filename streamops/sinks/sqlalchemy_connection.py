@@ -43,30 +43,9 @@ STAGES = ("mysql", "mariadb", "postgresql")
 
 # Locks, changes by others, and servers that do not write at the moment: for SQLite the names of errors, for
 # MySQL the numbers; those of the client begin with 2.
-_NOT_NOW = (
-    "SQLITE_BUSY",
-    "SQLITE_LOCKED",
-    "SQLITE_IOERR",
-    "SQLITE_FULL",
-    "SQLITE_CANTOPEN",
-    "SQLITE_READONLY",
-)
-_NOT_NOW_OF_MYSQL = {
-    1020,
-    1021,
-    1040,
-    1041,
-    1053,
-    1114,
-    1205,
-    1213,
-    1290,
-    1317,
-    1412,
-    1684,
-    1792,
-    1836,
-}
+_NOT_NOW = tuple(f"SQLITE_{n}" for n in ("BUSY", "LOCKED", "IOERR", "FULL", "CANTOPEN", "READONLY"))
+_NOT_NOW_OF_MYSQL = {1020, 1021, 1040, 1041, 1053, 1114, 1205, 1213, 1290, 1317, 1412, 1684}
+_NOT_NOW_OF_MYSQL |= {1792, 1836}  # read only
 _NOT_NOW_OF_MYSQL |= {1927, 1969, 3024}  # killed, or longer than a statement may take
 
 

@@ -67,7 +67,7 @@ def wait_for(
     The function returns after the micro-batch that read the write is committed in the target. Rows that an operator
     holds back, such as those of an open window, have no result by then. Spark computes the watermark from the rows of
     earlier micro-batches: a window that the write itself closes has its result one micro-batch later. If several sources of the query read
-    the topic, or files with the extension of the file from its folder, all of them have read the write.
+    the topic, or files with the extension of the file from its folder, or from another partition of it, all of them have read the write.
 
     Ledgers of ``sinks.postgres``, ``iceberg``, ``parquet``, ``kafka`` and ``sqlalchemy`` have the offsets of the
     last micro-batch. For other targets, and for asynchronous progress tracking, pass the checkpoint.

@@ -52,9 +52,7 @@ def request_lines(writes: pa.Table, *, marks: bool, replaces: bool = False) -> p
         ',"version":',
         combine_chunks(writes.column(VERSION)),
         pc.if_else(
-            takes_same,
-            ',"version_type":"external_gte"}}\n',
-            ',"version_type":"external"}}\n',
+            takes_same, ',"version_type":"external_gte"}}\n', ',"version_type":"external"}}\n'
         ),
         pc.if_else(deletes, "", join_text(document, "\n")),
     )

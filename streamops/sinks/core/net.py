@@ -37,12 +37,7 @@ from streamops.changelog.change_types import (
     is_change_type,
 )
 from streamops.changelog.table import CHANGE_COLUMNS, COMMIT_COLUMNS, REJECTED
-from streamops.kernel.columns import (
-    combine_chunks,
-    key_codes,
-    list_items,
-    take,
-)
+from streamops.kernel.columns import combine_chunks, key_codes, list_items, take
 from streamops.kernel.formatted import format_row
 from streamops.kernel.groups import Ids, Ints, Mask, ordered_pair_codes
 from streamops.kernel.hashing import chained, digests, sorted_maps, with_shapes
@@ -202,11 +197,7 @@ def _latest(rows: pa.Table, keys: Ids, order: Ints) -> Net:
 
 
 def _net_changes(
-    rows: pa.Table,
-    key: Sequence[str],
-    keys: Ids,
-    order: Ints,
-    sequence: Sequence[str],
+    rows: pa.Table, key: Sequence[str], keys: Ids, order: Ints, sequence: Sequence[str]
 ) -> Net:
     types = combine_chunks(rows.column(CHANGE_TYPE))
     is_known = is_change_type(types)
