@@ -21,7 +21,6 @@ from streamops.kernel import segments
 from streamops.spark.operator import Operator
 from streamops.testing import BatchResult, Replay, at
 from streamops.testing.batches import expand, to_tables
-from streamops.testing.replaying import _carried_watermarks
 from tests.laws.test_changed_aggregates_laws import segments_of
 from tests.laws.test_migration_laws import migrate
 
@@ -38,7 +37,6 @@ def restart(query: Replay, operators: Sequence[Operator]) -> None:
     parts = [part for operator in operators for part in expand(operator)]
     for stage, operator in zip(query._stages, parts, strict=True):
         stage.operator, stage.frames = operator, frames
-        stage.carried = _carried_watermarks(operator, frames)
         stage._start()
         stage.reset_watermarks()
         frames = (stage.output,)
