@@ -18,7 +18,7 @@ from tests.servers.installed import skip
         pytest.param("MariaDB", "upsert", "driver", 9, marks=pytest.mark.mariadb),
         pytest.param("Redis", "changes", "tasks", 2, marks=pytest.mark.redis),
         pytest.param(
-            "OpenSearch", "changes", "tasks", 2, marks=[pytest.mark.opensearch, pytest.mark.slow]
+            "OpenSearch", "changes", "tasks", 1, marks=[pytest.mark.opensearch, pytest.mark.slow]
         ),
     ],
 )
