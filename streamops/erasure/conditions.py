@@ -77,6 +77,16 @@ NOT_A_SUBJECT = codes.PARAMETER_TYPE(
     "strings or integers, as in the column `subject`",
     "a pandas column with missing values has floats: column.dropna().astype('int64').tolist(); rows of Spark: [row.subject for row in rows]",
 )
+NOT_FOLDERS = codes.PARAMETER_TYPE(
+    "`folders` does not name what is searched",
+    "a path, or a list of paths",
+    'search_files(["/data/checkpoint", "/data/log"], values)',
+)
+NOT_SEARCHABLE = codes.PARAMETER_TYPE(
+    "`values` has something that is not searched byte by byte",
+    "a mapping from names to texts or bytes",
+    'pass each text in which the value is stored, under a name of its own: {{"number": "12345678", "date": "2024-05-01"}}',
+)
 WRAPPING_KEY_NOT_A_FUNCTION = codes.PARAMETER_TYPE(
     "`wrapping_key` is not a function",
     "a function without parameters that returns 32 bytes",
@@ -96,6 +106,11 @@ BATCH_IS_A_STREAM = codes.STREAMING_FRAME(
     "keys are created for the rows that are there",
     "a micro-batch",
     "create the keys in foreachBatch, and shred the micro-batch there",
+)
+FRAME_IS_A_STREAM = codes.STREAMING_FRAME(
+    "a stream has no rows that could be searched as a whole",
+    "a batch frame",
+    "search each micro-batch in foreachBatch, or the table that the query writes: spark.read",
 )
 KEYS_ARE_A_STREAM = codes.STREAMING_FRAME(
     "the key table is joined as it is when a row is processed",

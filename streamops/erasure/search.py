@@ -26,6 +26,7 @@ from pyspark.sql import DataFrame
 
 from streamops.erasure import conditions
 from streamops.kernel.errors import SpecError
+from streamops.kernel.parameters import parse_path
 from streamops.kernel.versions import to_arrow
 from streamops.spark.columns import require_frame
 
@@ -37,6 +38,20 @@ _LZ4_HEADER = struct.Struct("<8sBiii")
 _LZ4_RAW, _LZ4 = 0x10, 0x20
 _ESCAPES = re.compile(rb'(?:\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))+')
 _SAMPLE, _LEAST = 1 << 16, 256
+_NOT_DECODED = (
+    *(b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07", b"MSCF\0\0\0\0", b"LZIP", b"\x89LZO\0", b"\x1f\x9d"),
+    *(b"\x5d\0\0", b"\xff\x06\0\0sNaPpY", b"\x02\x21\x4c\x18", b"\xd0\xcf\x11\xe0", b"%PDF-"),
+    *(
+        b"PARE",
+        b"ARROW1",
+        b"FEA1",
+        b"PFA1",
+        b"-----BEGIN PGP MESSAGE",
+        b"age-encryption.org",
+        b"Salted__",
+    ),
+)
+"""How files begin that can be compressed or encrypted, and that are not decoded: archives, documents, columns, messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +103,17 @@ def search_files(
     Decoded, at every depth: gzip, bzip2, zlib, xz, Zstandard, LZ4 as Spark and as LZ4 frames, tar, zip and jar
     archives, Parquet, ORC, and files of Avro, such as the manifests of Iceberg. Names of files and folders are
     searched, too. Listed as ``opaque``: sorted tables of RocksDB, whose state :func:`search_frame` and
-    ``streamops.state.read`` search; what cannot be read or decoded; links to folders; and files of 256 bytes
-    or more that no compression makes smaller. A compressed value inside of a column is searched as it is.
+    ``streamops.state.read`` search; what cannot be read or decoded; links to folders; other formats that are
+    known, such as 7z and PDF; and files of 256 bytes or more that no compression makes smaller. What is never
+    noticed is in docs/erasure.md: for example a number in a column of Parquet, which is not text.
 
     Parameters
     ----------
     folders : path or paths
         Local folders or files: checkpoints, targets of sinks, snapshots, logs.
     values : mapping of str to str or bytes
-        What to search for, by names under which it is reported. Each value has at least four bytes. It is
+        What to search for, by names under which it is reported: the texts and bytes in which it is stored,
+        not a number or a date. Each value has at least four bytes. It is
         searched as it is, in UTF-16, in base64 at every alignment, and in hexadecimal digits; also behind
         escapes of JSON and of URLs, and across line breaks.
 
@@ -107,7 +124,8 @@ def search_files(
     Raises
     ------
     SpecError
-        ``PARAMETER_MISSING``: a folder does not exist, or there are no values. ``PARAMETER_OUT_OF_RANGE``.
+        ``PARAMETER_MISSING``: a folder does not exist, or there are no folders or values.
+        ``PARAMETER_OUT_OF_RANGE``, ``PARAMETER_TYPE``.
 
     Examples
     --------
@@ -115,15 +133,15 @@ def search_files(
     >>> erasure.search_files(["/data/checkpoint", "/data/log"], {"e-mail": "ann@example.com"}).matches
     ()
     """
-    paths = [folders] if isinstance(folders, str | Path) else list(folders)
+    paths = _paths(folders)
     needles = _needles(values)
     for path in paths:
-        if not Path(path).exists():
+        if not path.exists():
             raise _nothing(f"{str(path)!r}, which does not exist")
     found: dict[Match, None] = {}
     opaque: dict[str, None] = {}
     files = 0
-    for root in map(Path, paths):
+    for root in paths:
         for path in [root, *sorted(root.rglob("*"))]:
             for reading in _readings(os.fsencode(path.name)):
                 for match in _search(str(path), reading, needles):
@@ -152,7 +170,8 @@ def search_frame(frame: DataFrame, values: Mapping[str, str | bytes]) -> SearchR
     ``search_frame(streamops.state.read(checkpoint, 0, batch=n), values)``, for every micro-batch whose
     state Spark still has.
     """
-    require_frame(frame, "the first argument")
+    if require_frame(frame, "the first argument").isStreaming:
+        raise conditions.FRAME_IS_A_STREAM.error(got="a streaming frame")
     needles = _needles(values)
     found: dict[Match, None] = {}
     opaque: dict[str, None] = {}
@@ -162,11 +181,37 @@ def search_frame(frame: DataFrame, values: Mapping[str, str | bytes]) -> SearchR
     return SearchReport(tuple(found), 0, tuple(opaque))
 
 
-def _needles(values: Mapping[str, str | bytes]) -> list[tuple[str, str, bytes]]:
+def _paths(folders: Any) -> list[Path]:
+    if isinstance(folders, str | os.PathLike):
+        folders = [folders]
+    if not isinstance(folders, Iterable):
+        raise conditions.NOT_FOLDERS.error(got=f"an object of type {type(folders).__name__}")
+    paths = [Path(parse_path(path)) for path in folders]
+    if not paths:
+        raise _nothing("no folders")
+    return paths
+
+
+def _raw(name: object, value: Any) -> bytes:
+    """The bytes of a value. Of a number or a date nobody knows the text in which it is stored."""
+    got = f"a value of type {type(value).__name__} under the name {name!r}"
+    if isinstance(value, bytes | bytearray):
+        return bytes(value)
+    if not (isinstance(value, str) and isinstance(name, str)):
+        raise conditions.NOT_SEARCHABLE.error(got=got)
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise conditions.NOT_SEARCHABLE.error(got=f"{got} that UTF-8 does not have") from None
+
+
+def _needles(values: Any) -> list[tuple[str, str, bytes]]:
     """Each value in all forms: its name, the form, and the bytes."""
+    if not isinstance(values, Mapping):
+        raise conditions.NOT_SEARCHABLE.error(got=f"an object of type {type(values).__name__}")
     found = []
     for name, value in values.items():
-        raw = value.encode() if isinstance(value, str) else bytes(value)
+        raw = _raw(name, value)
         if len(raw) < _SHORTEST:
             raise conditions.VALUE_TOO_SHORT.error(
                 shortest=_SHORTEST, got=f"{name!r}, of {len(raw)} bytes"
@@ -222,7 +267,7 @@ def _contents(
     for reading in _readings(content):
         yield where, reading
     try:
-        if content.endswith(_SST):
+        if content.endswith(_SST) or content.startswith(_NOT_DECODED):
             opaque[where] = None
         elif content[:4] == b"PAR1":
             for name, part in _columns(pq.read_table(pa.BufferReader(content))):

@@ -177,6 +177,8 @@ class BatchWriter(ABC):
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a micro-batch. For use with ``DataStreamWriter.foreachBatch``."""
+        with located(self.label):
+            require_frame(batch, "the micro-batch")
         with (
             located(self.label),
             name_cause(identity := begin_run(batch, batch_id, self.checkpoint)),

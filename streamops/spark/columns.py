@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -276,11 +277,13 @@ def require_frame(value: object, what: str) -> DataFrame:
     SpecError
         ``NOT_A_FRAME``.
     """
-    if isinstance(value, DataFrame):
-        return value
+    frame: Any = value
+    if hasattr(type(frame), "isStreaming"):  # Connect of Spark 3.5 has a class of its own
+        return frame  # type: ignore[no-any-return]
     is_name = isinstance(value, str)
     condition = conditions.NAME_OF_A_TABLE if is_name else conditions.NOT_A_FRAME
-    got = f"{value!r}, of type {type(value).__name__}"
+    # Not its repr, which has rows of a frame of pandas.
+    got = repr(value) if is_name else f"an object of type {type(value).__name__}"
     raise condition.error(what=what, name=value, got=got)
 
 

@@ -31,7 +31,7 @@ NOT_A_SCHEMA = codes.INVALID_SCHEMA(
 NOT_A_FRAME = codes.NOT_A_FRAME(
     "{what} is not a DataFrame",
     "a DataFrame",
-    "pass the frame that spark.readStream or spark.read returns",
+    "pass a DataFrame of Spark: spark.read returns one, and spark.createDataFrame(frame) makes one of a frame of pandas",
 )
 NAME_OF_A_TABLE = codes.NOT_A_FRAME(
     "{what} is not a DataFrame",

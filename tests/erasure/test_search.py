@@ -15,6 +15,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -336,6 +337,46 @@ def test_values_that_cannot_be_searched_are_refused(
     with pytest.raises(SpecError, match=code) as caught:
         search_files(tmp_path, values)
     assert "31" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [12345678, 491701234567, True, 3.5, None, date(2024, 5, 1), ["abcdef"], [97] * 4, "\ud800" * 2],
+    ids=repr,
+)
+def test_values_that_are_neither_text_nor_bytes_are_refused(tmp_path: Path, value: Any) -> None:
+    (tmp_path / "file").write_bytes(b"12345678")
+    for values in ({"v": value}, value):
+        with pytest.raises(SpecError, match="PARAMETER_TYPE") as caught:
+            search_files(tmp_path, values)
+        assert not isinstance(value, int) or str(value) not in str(caught.value.got)
+    assert search_files(tmp_path, {"v": "12345678"}).matches
+
+
+@pytest.mark.parametrize("folders", [[], 5, [5], "", b"x"], ids=repr)
+def test_folders_that_are_none_are_refused(folders: Any) -> None:
+    with pytest.raises(SpecError, match=r"PARAMETER_(MISSING|TYPE)"):
+        search_files(folders, SECRET)
+
+
+@pytest.mark.parametrize("frame", [pa.table({"a": [VALUE]}), pa.table({"a": [VALUE]}).to_pandas()])
+def test_other_frames_are_refused_without_their_rows(frame: Any) -> None:
+    with pytest.raises(SpecError, match="NOT_A_FRAME") as caught:
+        search_frame(frame, SECRET)
+    assert VALUE not in str(caught.value)
+    assert "createDataFrame" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    "start", [b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07\1\0", b"PARE", b"ARROW1\0\0", b"%PDF-1.7"]
+)
+def test_formats_that_are_not_decoded_are_listed_by_their_signature(
+    tmp_path: Path, start: bytes
+) -> None:
+    (tmp_path / "file").write_bytes(start + b" " * 1000)
+    assert search_files(tmp_path, SECRET).opaque == (str(tmp_path / "file"),)
+    (tmp_path / "file.zip").write_bytes(as_zip(start + TEXT))
+    assert str(tmp_path / "file.zip!folder/part") in search_files(tmp_path, SECRET).opaque
 
 
 def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:

@@ -213,3 +213,11 @@ def test_a_dialect_whose_package_is_missing_is_named() -> None:
     with pytest.raises(RequirementError, match="PACKAGE_MISSING") as error:
         sinks.sqlalchemy("nothing://app:secret@db/shop", "t")
     assert error.value.got == "nothing"
+
+
+@pytest.mark.parametrize("batch", ["frame", None, [(1,)]], ids=repr)
+def test_what_is_not_a_frame_is_refused(tmp_path: Path, batch: Any) -> None:
+    for sink in (sinks.sqlalchemy("sqlite:////data/t.db", "t"), sinks.parquet(tmp_path / "t")):
+        for writer in (sink, sink.after(lambda rows: rows), sinks.fan_out({"a": sink})):
+            with pytest.raises(SpecError, match="NOT_A_FRAME"):
+                writer(batch, 0)
