@@ -214,6 +214,11 @@ FOLDER_NEEDS_SPARK = codes.SOURCE_UNFIT(
     "a value of type {type}",
     "pass observe.files(spark=spark): Spark reads the files as the query did",
 )
+NOT_PARQUET = codes.SOURCE_UNAVAILABLE(
+    "a file that the query read is not a file of Parquet, or is damaged",
+    "a file of Parquet, as the query read it",
+    "pass the format and the schema of the stream, such as observe.files(format='json', schema='page string, ts timestamp'); or restore the file",
+)
 STORE_UNKNOWN = codes.SOURCE_UNAVAILABLE(
     "the files are at a place that Arrow does not know",
     "a local path, or a URI such as s3://, gs:// or hdfs://",

@@ -80,7 +80,11 @@ class FileSource(RecordedSource):
             yield self._read_with_spark(paths, wanted)
             return
         for path in paths:
-            yield read_parquet(*_locate(path), self.schema, wanted)
+            try:
+                rows = read_parquet(*_locate(path), self.schema, wanted)
+            except pa.ArrowInvalid as error:
+                raise conditions.NOT_PARQUET.error(got=f"{path} ({error})") from None
+            yield rows
 
     def _read_with_spark(self, paths: list[str], wanted: Mapping[str, Any] | None) -> pa.Table:
         from pyspark.sql import functions as F

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +128,25 @@ def test_a_source_of_another_format_is_named(tmp_path: Path) -> None:
     source = observe.files(number=0)
     found = observe.explain(tmp_path / "c", tumbling(), source, where={"k": "a"})
     assert any("source 1 of the query is not read" in note for note in found.notes)
+
+
+def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
+    simulate(tmp_path / "c", tumbling(), BATCHES)
+    damaged = next(tmp_path.glob("*.parquet"))
+    before = damaged.stat()
+    damaged.write_bytes(damaged.read_bytes()[:-4])
+    os.utime(damaged, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(StreamopsError, match=re.escape(damaged.name.replace(" ", "%20"))):
+        observe.explain(tmp_path / "c", tumbling(), observe.files(), where={"k": "a"})
+
+
+def test_a_checkpoint_of_spark_3_5_is_answered_with_a_note(tmp_path: Path) -> None:
+    """It has a folder per operator, without metadata."""
+    simulate(tmp_path / "c", tumbling(), BATCHES)
+    (tmp_path / "c" / "state" / "0" / "0").mkdir(parents=True)
+    found = observe.explain(tmp_path / "c", tumbling(), observe.files(), where={"k": "a"})
+    assert [of.row["n"] for of in found.key_results] == [1]
+    assert any("CHECKPOINT_UNSUPPORTED" in note for note in found.notes)
 
 
 def test_many_files_are_a_number_in_notes(tmp_path: Path) -> None:
