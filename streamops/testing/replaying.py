@@ -182,7 +182,9 @@ class Replay:
         frames = tuple(
             _Frame(
                 schema_,
-                {} if delay is None else {time or "": {WATERMARK: _micros(delay) // 1_000}},
+                {}
+                if delay is None
+                else {time or schema_.names[0]: {WATERMARK: _micros(delay) // 1_000}},
                 delay is not None,
             )
             for schema_, time, delay in zip(

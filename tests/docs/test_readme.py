@@ -111,9 +111,12 @@ def examples(path: Path) -> list[Example]:
 
 
 def anchors(path: Path) -> set[str]:
-    """The headings of a document, as anchors."""
-    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", path.read_text()), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    """The headings of a document, as anchors, and those that it names."""
+    text = FENCE.sub("", path.read_text())
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {*re.findall(r'<a id="([^"]+)">', text)} | {
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings
+    }
 
 
 def broken_links(path: Path) -> Iterator[str]:

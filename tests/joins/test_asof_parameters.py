@@ -19,6 +19,7 @@ from streamops.kernel.errors import (
 )
 from streamops.testing import replay
 from tests.joins.inputs import delays
+from tests.time.test_parameters import FakeFrame
 
 UTC = pa.timestamp("us", tz="UTC")
 TRADES = pa.schema(
@@ -324,7 +325,7 @@ def test_an_error_names_the_frame_of_the_column(arguments: dict[str, Any], frame
 
 def test_an_operator_without_versions_is_refused() -> None:
     with pytest.raises(SpecError) as caught:
-        joins.asof(None, **ARGUMENTS)(None)  # type: ignore[arg-type]
+        joins.asof(None, **ARGUMENTS)(FakeFrame())  # type: ignore[arg-type]
     assert caught.value.code == "PARAMETER_MISSING"
 
 

@@ -14,6 +14,7 @@ from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, Stre
 from streamops.spark.drive import resolve
 from streamops.testing import replay
 from tests.joins.inputs import delays
+from tests.time.test_parameters import FakeFrame
 
 MAP = pa.map_(pa.string(), pa.int64())
 FACTS = pa.schema([("user", pa.string()), ("plan", pa.int32()), ("m", MAP)])
@@ -169,7 +170,7 @@ def test_there_is_no_watermark() -> None:
 
 
 def test_without_a_right_frame_only_the_test_kit_can_use_it() -> None:
-    unused: Any = object()
+    unused: Any = FakeFrame()
     for snapshot in (None, unused):
         with pytest.raises(SpecError) as caught:
             joins.enrich(None, **ARGUMENTS, snapshot=snapshot)(unused)
@@ -177,7 +178,7 @@ def test_without_a_right_frame_only_the_test_kit_can_use_it() -> None:
 
 
 def test_a_replay_cannot_start_with_a_snapshot() -> None:
-    unused: Any = object()
+    unused: Any = FakeFrame()
     with pytest.raises(SpecError) as caught:
         replay(
             joins.enrich(None, **ARGUMENTS, snapshot=unused), [(None, None)], schema=(FACTS, TABLE)

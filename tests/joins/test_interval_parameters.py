@@ -14,6 +14,7 @@ from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, Stre
 from streamops.kernel.lateness import late_field
 from streamops.spark.drive import resolve
 from tests.joins.inputs import delays
+from tests.time.test_parameters import FakeFrame
 
 UTC = pa.timestamp("us", tz="UTC")
 SEARCHES = pa.schema(
@@ -266,7 +267,7 @@ def test_a_column_with_the_name_of_an_added_one_is_refused() -> None:
 
 def test_a_missing_right_frame_is_refused() -> None:
     with pytest.raises(SpecError) as caught:
-        joins.interval(None, "0 seconds", "1 hour", **ARGUMENTS)(None)  # type: ignore[arg-type]
+        joins.interval(None, "0 seconds", "1 hour", **ARGUMENTS)(FakeFrame())  # type: ignore[arg-type]
     assert caught.value.code == "PARAMETER_MISSING"
 
 

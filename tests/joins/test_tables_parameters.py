@@ -12,6 +12,7 @@ from streamops import joins
 from streamops.joins.core.tables_spec import TablesSpec
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
 from streamops.spark.drive import resolve
+from tests.time.test_parameters import FakeFrame
 
 CHANGE = ("_change_type", pa.string())
 ORDERS = pa.schema(
@@ -166,7 +167,7 @@ def test_columns_may_be_in_another_order_after_a_restart() -> None:
 
 
 def test_without_a_right_frame_only_the_test_kit_can_use_it() -> None:
-    unused: Any = object()
+    unused: Any = FakeFrame()
     with pytest.raises(SpecError) as caught:
         joins.tables(None, by="k")(unused)
     assert caught.value.code == "PARAMETER_MISSING"

@@ -13,6 +13,7 @@ from streamops.joins.core.timeline import TimelineSpec
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
 from streamops.spark.drive import resolve
 from tests.joins.inputs import delays
+from tests.time.test_parameters import FakeFrame
 
 CHANGE = ("_change_type", pa.string())
 MAP = pa.map_(pa.string(), pa.int64())
@@ -165,7 +166,7 @@ def test_the_follow_up_has_the_options_of_the_join() -> None:
 
 
 def test_without_a_right_frame_only_the_test_kit_can_use_it() -> None:
-    unused: Any = object()
+    unused: Any = FakeFrame()
     with pytest.raises(SpecError) as caught:
         joins.timeline(None, **ARGUMENTS)(unused)
     assert caught.value.code == "PARAMETER_MISSING"

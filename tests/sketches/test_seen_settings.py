@@ -23,6 +23,8 @@ COLUMNS: list[tuple[str, DataType]] = [
 class FakeFrame:
     """A frame that is nothing but its columns."""
 
+    isStreaming = False
+
     def __init__(self, *dtypes: tuple[str, DataType], mark: str = "") -> None:
         emitted = {"spark.watermarkDelayMs": 0}
         self.schema = StructType(
@@ -50,7 +52,7 @@ def seen(**changed: Any) -> Any:
         ({"identity": 1}, "PARAMETER_TYPE"),
         ({"identity": ["order_id", None]}, "PARAMETER_TYPE"),
         ({"identity": []}, "PARAMETER_MISSING"),
-        ({"identity": ["a", "a"]}, "PARAMETER_MISSING"),
+        ({"identity": ["a", "a"]}, "DUPLICATE_COLUMN"),
         ({"capacity": 0}, "PARAMETER_OUT_OF_RANGE"),
         ({"capacity": 1e6}, "PARAMETER_OUT_OF_RANGE"),
         ({"capacity": True}, "PARAMETER_OUT_OF_RANGE"),

@@ -33,6 +33,8 @@ GUARDED = StructType([StructField(n, TEXT) for n in ("reason", "outcome", "origi
 class FakeFrame:
     """A frame with a schema and no rows, in a session that ignores the case of names."""
 
+    isStreaming = False
+
     def __init__(
         self, *columns: tuple[str, DataType], streaming: bool = False, mark: str = ""
     ) -> None:

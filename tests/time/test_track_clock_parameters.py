@@ -23,6 +23,8 @@ COLUMNS: list[tuple[str, DataType]] = [
 class FakeFrame:
     """A frame with a schema and no rows."""
 
+    isStreaming = False
+
     def __init__(self, *columns: tuple[str, DataType], mark: str = "") -> None:
         metadata = {"spark.watermarkDelayMs": 0}
         self.schema = StructType(

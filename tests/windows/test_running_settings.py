@@ -122,12 +122,11 @@ def test_aggregates_that_order_rows_by_event_time_are_refused_with_a_remedy(aggr
 
 def test_an_error_message_names_the_remedy() -> None:
     assert str(refused(by=["k", "k"])) == (
-        "[NAME_TAKEN] windows.running: a name stands for two columns of the result: k\n"
-        "  got:       by=['k', 'k'], agg=['n']\n"
-        "  expected:  names unlike one another and unlike revision, _change_type\n"
-        "  fix:       rename the column before the operator: df.withColumnRenamed('k', ...); or choose "
-        "another name in `agg`"
-        "\n  see:       docs/errors.md#name_taken"
+        "[DUPLICATE_COLUMN] windows.running: `by` names a column twice\n"
+        "  got:       by=['k', 'k']\n"
+        "  expected:  one column or several, each once\n"
+        "  fix:       leave the second one out: by=['k']\n"
+        "  see:       docs/errors.md#duplicate_column"
     )
 
 

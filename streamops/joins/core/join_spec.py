@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -219,8 +220,8 @@ def parse_keys(by: Any) -> Keys:
     """
     if isinstance(by, Mapping):
         pairs = tuple(by.items())
-        for names in zip(*pairs, strict=True):
-            parse_names(names, parameter="by")
+        for name in chain.from_iterable(pairs):
+            require_name(name, parameter="by")
     else:
         names = parse_distinct_names(by, parameter="by", empty=True)
         pairs = tuple((name, name) for name in names)

@@ -293,8 +293,8 @@ def test_filters_of_a_shard_that_has_no_item_of_a_micro_batch_are_not_asked() ->
     odd = [replace(of[0], shards=2, shard=1), *of]
     even = xxhash64([pa.array(np.arange(100))])
     even = even[even % 2 == 0]
-    assert (seen_state.newest_cells(odd, even) == of[0].cell).all()
-    assert (seen_state.newest_cells(odd[:1], even) == NEVER).all()
+    assert (seen_state.newest_cells(odd, even, even) == of[0].cell).all()
+    assert (seen_state.newest_cells(odd[:1], even, even) == NEVER).all()
 
 
 def test_filters_of_other_shards_are_stored_by_their_own_size() -> None:
