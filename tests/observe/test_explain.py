@@ -31,13 +31,14 @@ def write_checkpoint(
     (folder / "metadata").write_text('{"id":"1"}')
     sources = max(len(tables) for tables in inputs)
     logs = [-1] * sources
+    for source in range(sources):  # as Spark makes them before there is a file
+        (folder / "sources" / str(source)).mkdir(parents=True)
     for batch, (tables, mark) in enumerate(zip(inputs, marks, strict=True)):
         for source, files in enumerate(tables):
             if not files:
                 continue
             logs[source] += 1
             log = folder / "sources" / str(source)
-            log.mkdir(parents=True, exist_ok=True)
             entries = []
             for number, table in enumerate(files):
                 path = folder.parent / f"input {source}-{batch}-{number}.parquet"
