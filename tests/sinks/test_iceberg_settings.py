@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from tests.sinks.attempts import deliver
 from tests.sinks.contract import RUN
 
 catalogs = pytest.importorskip("pyiceberg.catalog")
+TableProperties = pytest.importorskip("pyiceberg.table").TableProperties
 pytestmark = pytest.mark.skipif(not has_views(), reason="the sink needs Arrow 16")
 
 TABLE = "shop.orders"
@@ -73,6 +76,25 @@ REFUSED = [
     {"write.target-file-size-bytes": "512MB"},
     {"write.metadata.metrics.column.k": "most"},
     {"schema.name-mapping.default": "none"},
+    {"write.parquet.compression-codec": "x"},
+    {"write.summary.partition-limit": ""},
+    {"write.parquet.dict-size-bytes": "99999999999999999999"},
+    {"write.parquet.page-row-limit": "-1"},
+    {"write.data.path": "nope://x"},
+    {"commit.manifest-merge.enabled": "maybe"},
+    {"write.metadata.delete-after-commit.enabled": "maybe"},
+    *(
+        {name: "1MB"}
+        for name in (
+            "write.metadata.previous-versions-max",
+            "write.summary.partition-limit",
+            "commit.retry.num-retries",
+            "commit.retry.total-timeout-ms",
+            "commit.manifest.min-count-to-merge",
+            "write.parquet.row-group-limit",
+            "write.parquet.page-size-bytes",
+        )
+    ),
 ]
 
 
@@ -108,6 +130,44 @@ def test_settings_that_are_refused(properties: Any, settings: dict[str, str]) ->
     catalog, _ = create(properties, settings)
     refuse(properties, "")
     assert not catalog.load_table(TABLE).metadata.snapshots
+
+
+@pytest.mark.skipif(os.environ.get("STREAMOPS_BORDERS") != "long", reason="half a minute")
+def test_what_check_accepts_is_written(
+    properties: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a relative path is one from here
+    catalog = catalogs.load_catalog(**properties)
+    catalog.create_namespace("shop")
+    names = [text for name, text in vars(TableProperties).items() if name.isupper()]
+    values = ["x", "", "-1", "0", "1.5", "9" * 20, "true", "nope://x"]
+    outcomes = dict.fromkeys([True, False], 0)
+    for name, value in itertools.product((name for name in names if "." in str(name)), values):
+        table = f"shop.t{sum(outcomes.values())}"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                catalog.create_table(table, SCHEMA, properties={name: value})
+            except (ValueError, AttributeError):
+                continue  # so nobody has such a table of pyiceberg
+            sink = sinks.iceberg(properties, table, key="k")
+            refused = False
+            try:
+                sink.check()
+            except SinkError as error:
+                refused = error.code == "TARGET_FEATURE" or str(error)
+            assert refused in (True, False)
+            if refused:
+                with pytest.raises(SinkError, match="TARGET_FEATURE"):
+                    by_driver(sink, pa.table({"k": pa.array([1], pa.int64()), "v": ["a"]}), 0, RUN)
+                outcomes[False] += 1
+                continue
+            for batch in range(3):
+                rows = {"k": pa.array([1, 2 + batch], pa.int64()), "v": [str(batch)] * 2}
+                by_driver(sink, pa.table(rows), batch, RUN)
+        assert catalog.load_table(table).scan().to_arrow().num_rows == 4
+        outcomes[True] += 1
+    assert min(outcomes.values()) > 50, outcomes
 
 
 def test_a_table_of_version_3_is_refused(properties: Any, tmp_path: Path) -> None:

@@ -39,7 +39,10 @@ class Commit:
     """
 
     def __init__(self, table: Any) -> None:
-        settings = {**_DEFAULTS, **table.metadata.properties, **_OWN}
+        given = table.metadata.properties
+        # What is no number stays: the table is refused, as by `check`.
+        own = {n: v for n, v in _OWN.items() if re.fullmatch(r"\s*[+-]?\d+\s*", given.get(n) or v)}
+        settings = {**_DEFAULTS, **given, **own}
         if settings.get("write.avro.compression-codec", "gzip") not in _CODECS:
             del settings["write.avro.compression-codec"]
         table.metadata = table.metadata.model_copy(update={"properties": settings})

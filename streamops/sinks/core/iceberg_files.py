@@ -108,12 +108,16 @@ class TableFiles:
         """What pyiceberg and Arrow do not understand in the properties of the table; an empty text if all is well."""
         properties = self.table.properties
         try:
+            _parse_settings(properties)
             writer, plan = _Writer(self, None), _iceberg("io.pyarrow").compute_statistics_plan
             with pq.ParquetWriter(pa.BufferOutputStream(), writer.schema, **writer.options) as file:
                 file.write_table(null_table(writer.schema, 1))
             plan(self.table.schema(), properties)
             self.table.name_mapping()
-        except (ValueError, ImportError, OSError) as error:
+            for path in (writer.locations.new_data_location("x"), properties.get(_METADATA_PATH)):
+                if path:
+                    writer.io.new_output(path)
+        except _UNREADABLE as error:
             return f"{type(error).__name__}: {error}"
         return "encryption.key-id" if "encryption.key-id" in properties else ""
 
@@ -202,6 +206,28 @@ class TableFiles:
             if value is not None
             else pa.nulls(count, dtype)
         )
+
+
+_METADATA_PATH = "write.metadata.path"
+_OF_MAINTENANCE = {"history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep"}
+_UNREADABLE = (ValueError, TypeError, AttributeError, ImportError, OSError, OverflowError, pa.ArrowException)  # fmt: skip
+
+
+def _parse_settings(properties: Mapping[str, str]) -> None:
+    """Read each property that pyiceberg reads while it writes, and parse numbers and truth values as it does."""
+    names, parse = _iceberg("table").TableProperties, _iceberg("utils.properties")
+    for attribute, default in vars(names).items():
+        name = getattr(names, attribute.removesuffix("_DEFAULT"), "")
+        if not attribute.endswith("_DEFAULT") or name not in properties or name in _OF_MAINTENANCE:
+            continue
+        if isinstance(default, bool):
+            parse.property_as_bool(properties, name, default)
+        elif name == names.WRITE_PARTITION_SUMMARY_LIMIT:
+            int(properties[name])  # an empty text is no default here
+        elif isinstance(default, int):
+            number = parse.property_as_int(properties, name, default)
+            if name.startswith("write.parquet.") and number < 1:
+                raise ValueError(f"{name}={number}, with which Arrow crashes or hangs")
 
 
 @lru_cache(maxsize=16)
