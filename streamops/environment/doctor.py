@@ -37,6 +37,7 @@ from streamops.kernel.versions import (
     has_arrow_functions,
     has_python_sources,
     has_transform,
+    has_views,
     state_messages_problem,
 )
 
@@ -245,6 +246,9 @@ def _extras(platform: Platform | None) -> Iterator[Finding]:
             versions + (" is too old or too new" if needed else ""),
             f"pip install {needed}" if needed else "",
         )
+        if extra.name in {"delta", "iceberg"} and not has_views():
+            without = f"sinks.{extra.name} without writer='spark', which needs PyArrow 16"
+            yield Finding("not there", True, without, "pass writer='spark'")
     if missing:
         yield Finding("extras not there", True, ", ".join(missing))
 

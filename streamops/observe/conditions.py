@@ -214,6 +214,11 @@ FOLDER_NEEDS_SPARK = codes.SOURCE_UNFIT(
     "a value of type {type}",
     "pass observe.files(spark=spark): Spark reads the files as the query did",
 )
+NOT_A_PORT = codes.PARAMETER_OUT_OF_RANGE(
+    "there is no such port to listen at",
+    "a port from 1 to 65535 that no other process has, of an address of this machine",
+    "port=8080; or another one, if a process listens there",
+)
 NOT_PARQUET = codes.SOURCE_UNAVAILABLE(
     "a file that the query read is not a file of Parquet, or is damaged",
     "a file of Parquet, as the query read it",

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 from streamops.kernel.parameters import require_package
+from streamops.observe import conditions
 from streamops.observe.core.supervision import Health, Member
 
 if TYPE_CHECKING:
@@ -103,7 +104,11 @@ def serve(
         def log_message(self, format: str, *args: Any) -> None:
             """Log nothing: a probe comes every few seconds."""
 
-    with ThreadingHTTPServer((host, port), Handler) as server:
+    try:
+        listening = ThreadingHTTPServer((host, port), Handler)
+    except OSError as error:
+        raise conditions.NOT_A_PORT.error(got=f"{host}:{port}: {error}") from None
+    with listening as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:

@@ -140,6 +140,8 @@ def supervise(
         raise conditions.NOT_AN_OBSERVER.error(got=f"an object of type {type(on_event).__name__}")
     if type(restarts) is not int or restarts < 0:
         raise conditions.RESTARTS_OUT_OF_RANGE.error(got=repr(restarts))
+    if port is not None and (type(port) is not int or not 0 < port < 65_536):
+        raise conditions.NOT_A_PORT.error(got=f"port={port!r}")
     require_choice(when_failed, Literal["stop", "continue"], parameter="when_failed")
     is_requested = _request(until)
     policy = Policy(

@@ -284,6 +284,11 @@ NOT_TRANSACTIONAL = codes.TARGET_KIND(
     "a table whose rows are committed together with the ledger, and that does not drop rows",
     "write to another table; in MySQL and MariaDB, ALTER TABLE ... ENGINE=InnoDB",
 )
+NOT_A_TARGET = codes.TARGET_KIND(
+    "there is something else where {target} should be, or nothing can be",
+    "{target}, or a place where one can be created",
+    "correct the path or the URL of the sink",
+)
 NOT_A_PLAIN_TABLE = codes.TARGET_KIND(
     "the target cannot keep each row exactly once",
     "a logged table of this database, ordinary or partitioned, all of whose rows are visible",

@@ -44,7 +44,15 @@ from streamops.sinks.core.net import (
 from streamops.sinks.delta_attempt import DeltaAttempt, Handle
 from streamops.sinks.lake import LakeSink, values_of, without_change_type
 from streamops.sinks.protocol import Conflict, Content, Found, Reduced
-from streamops.sinks.sink import Columns, Missing, hide, parse_key, refused, unavailable
+from streamops.sinks.sink import (
+    Columns,
+    Missing,
+    elsewhere,
+    hide,
+    parse_key,
+    refused,
+    unavailable,
+)
 from streamops.sinks.spark_delta import SparkDeltaSink
 from streamops.sinks.tasks import Deliver, Receipts
 from streamops.spark.identity import Identity
@@ -471,7 +479,9 @@ class DeltaSink(LakeSink):
                     return handle.table
         try:
             table = driver.DeltaTable(self.path, storage_options=self._options)
-        except driver.exceptions.TableNotFoundError:
+        except driver.exceptions.TableNotFoundError as error:
+            if re.search("Unknown scheme|NotADirectory", str(error)):
+                raise
             return None
         except driver.exceptions.DeltaError as error:
             if "nsupported" in str(error):
@@ -494,6 +504,8 @@ class DeltaSink(LakeSink):
                 self.session.close()
                 if isinstance(error, StreamopsError):
                     raise
+                if re.search("Invalid table location|Unknown scheme|NotADirectory", str(error)):
+                    raise elsewhere("a folder of Delta", error) from error
                 is_append_only = "append-only" in str(error)
                 if isinstance(error, exceptions.CommitFailedError | OSError) and not is_append_only:
                     raise unavailable("the Delta table", error) from error

@@ -34,7 +34,7 @@ from streamops.sinks.core.versions import (
     Tie,
     join_text,
 )
-from streamops.sinks.sink import BatchWriter, parse_key
+from streamops.sinks.sink import BatchWriter, elsewhere, parse_key
 from streamops.sinks.versioned import Busy, VersionedStore
 
 _WRITE = """
@@ -245,6 +245,8 @@ class RedisSink(VersionedStore):
             raise self._error(conditions.STORE_REFUSED, error) from None
         except (errors.RedisError, OSError) as error:
             client.close()
+            if "DB index is out of range" in str(error):
+                raise elsewhere("a database of Redis", error) from None
             if isinstance(error.__context__, ssl.SSLError):
                 raise self._error(conditions.STORE_UNAVAILABLE, error) from None
             raise Busy(f"{type(error).__name__}: {error}") from None

@@ -86,6 +86,11 @@ def refused(target: str, error: Exception) -> SinkError:
     return conditions.ROWS_REFUSED.error(target=target, got=f"{type(error).__name__}: {error}")
 
 
+def elsewhere(target: str, error: Exception) -> SinkError:
+    """The error about a path or a URL that leads to no target."""
+    return conditions.NOT_A_TARGET.error(target=target, got=f"{type(error).__name__}: {error}")
+
+
 def columns_differ(
     new: Sequence[str], required: Sequence[str], known: Sequence[str], *, note: str = ""
 ) -> SinkError:

@@ -11,7 +11,7 @@ from streamops.kernel.databases import secrets_of_database_url
 from streamops.kernel.errors import StreamopsError
 from streamops.kernel.parameters import require_package
 from streamops.sinks.core import sql
-from streamops.sinks.sink import hide, refused, unavailable
+from streamops.sinks.sink import elsewhere, hide, refused, unavailable
 
 
 @contextmanager
@@ -24,8 +24,9 @@ def reported(url: str) -> Iterator[None]:
         except StreamopsError:
             raise
         except sa.exc.SQLAlchemyError as error:
-            is_elsewhere = _is_unavailable(error) or _is_dropped(error)
-            made = unavailable if is_elsewhere else refused
+            made = unavailable if _is_unavailable(error) or _is_dropped(error) else refused
+            if getattr(getattr(error, "orig", None), "sqlite_errorname", "") == "SQLITE_NOTADB":
+                made = elsewhere
             raise made("the database", error) from error
         except (ValueError, ArithmeticError, TypeError) as error:
             # Of a driver, which cannot convert a value. Its text has the value.

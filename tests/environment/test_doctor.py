@@ -204,6 +204,14 @@ def test_an_extra_whose_package_is_too_old_is_a_hint(quick: pytest.MonkeyPatch) 
     assert named(findings, "extras not there").found == "redis"
 
 
+def test_a_sink_that_needs_a_later_pyarrow_is_not_there(quick: pytest.MonkeyPatch) -> None:
+    complete = Extra("delta", {"deltalake": "1.6.6"}, True, [])
+    quick.setattr(doctor, "extras", lambda with_spark: [complete])
+    quick.setattr(doctor, "has_views", lambda: False)
+    found = [of for of in examine(HERE) if "PyArrow 16" in of.found]
+    assert [of.name for of in found] == ["not there"]
+
+
 def test_workers_that_lack_a_package_are_found_out(tmp_path: Path) -> None:
     text = "echo 'Traceback' >&2; echo \"No module named 'pandas'\" >&2; exit 1"
     environ = fake_python(tmp_path, text) | {"PYSPARK_PYTHON": "python3"}

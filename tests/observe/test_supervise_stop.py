@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -61,6 +62,19 @@ def exits() -> None:
 
 def waits_in_vain() -> None:
     raise conditions.WAIT_TIMEOUT.error(tokens="kafka:t:0:1", got="offsets")
+
+
+@pytest.mark.parametrize("port", [0, -1, 65_536, True, "8080"])
+def test_a_port_that_does_not_exist_is_refused(port: Any) -> None:
+    with pytest.raises(SpecError, match="PARAMETER_"):
+        observe.supervise({"good": Query}, port=port)
+
+
+def test_a_port_of_another_process_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SpecError, match="PARAMETER_OUT_OF_RANGE"):
+            observe.supervise({"good": Query}, port=port, host="127.0.0.1")
 
 
 @pytest.mark.parametrize("start", [exits, waits_in_vain])

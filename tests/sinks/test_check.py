@@ -29,6 +29,19 @@ def files(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*"))
 
 
+@pytest.mark.parametrize("of", ["a file", "below a file", "no scheme", "no database"])
+def test_a_place_without_a_target_is_named(tmp_path: Path, of: str) -> None:
+    (tmp_path / "x").write_text("not a target, and longer than the header of SQLite: " + "x" * 100)
+    make = {
+        "a file": lambda: sinks.delta(f"{tmp_path}/x"),
+        "below a file": lambda: sinks.delta(f"{tmp_path}/x/y"),
+        "no scheme": lambda: sinks.delta("s4://bucket/table"),
+        "no database": lambda: sinks.sqlalchemy(f"sqlite:///{tmp_path}/x", "t"),
+    }
+    with pytest.raises(SinkError, match="TARGET_KIND"):
+        make[of]().check()
+
+
 @pytest.mark.parametrize("of", ["delta", "parquet", "sqlite"])
 def test_files_are_found_and_not_written(tmp_path: Path, of: str) -> None:
     def make(**given: Any) -> Sink:
