@@ -480,7 +480,7 @@ class DeltaSink(LakeSink):
         try:
             table = driver.DeltaTable(self.path, storage_options=self._options)
         except driver.exceptions.TableNotFoundError as error:
-            if re.search("Unknown scheme|NotADirectory", str(error)):
+            if re.search(_NO_PLACE, str(error)):
                 raise
             return None
         except driver.exceptions.DeltaError as error:
@@ -504,15 +504,17 @@ class DeltaSink(LakeSink):
                 self.session.close()
                 if isinstance(error, StreamopsError):
                     raise
-                if re.search("Invalid table location|Unknown scheme|NotADirectory", str(error)):
-                    raise elsewhere("a folder of Delta", error) from error
                 is_append_only = "append-only" in str(error)
                 if isinstance(error, exceptions.CommitFailedError | OSError) and not is_append_only:
                     raise unavailable("the Delta table", error) from error
                 # Arrow refuses a null in a nested column that must not have one.
                 if isinstance(error, exceptions.DeltaError | ValueError):
-                    raise refused("the Delta table", error) from error
+                    is_none = re.search(f"{_NO_PLACE}|Invalid table location", str(error))
+                    raise (elsewhere if is_none else refused)("a Delta table", error) from error
                 raise
+
+
+_NO_PLACE = "Unknown scheme|NotADirectory"
 
 
 def _count(rows: Any) -> int:
