@@ -62,6 +62,8 @@ def answer(
             name, separator, text = term.partition("=")
             if not separator or name not in schema.names:
                 raise conditions.NOT_A_TERM.error(columns=", ".join(schema.names), got=term)
+            if name in values:
+                raise conditions.TWO_TERMS.error(got=f"{name}: another value or null, and {term}")
             values[name] = _convert(text, name, schema.field(name).type)
     first: Any = since
     if since is not None:

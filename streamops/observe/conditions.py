@@ -138,7 +138,7 @@ NO_SOURCE_FILES = codes.SOURCE_UNAVAILABLE(
     "pass observe.files(schema=...) with the columns of the files",
 )
 NOT_A_KEY = codes.COLUMN_NOT_FOUND(
-    "`where` names a column that is not a key of the operator: {column}",
+    "`where` or `columns` names a column that is not a key of the operator: {column}",
     "key columns: {columns}",
     "pass values of key columns; conditions on results are `window` and `result`",
 )
@@ -254,6 +254,11 @@ NOT_A_TERM = codes.INVALID_PARAMETER(
     "a condition is not a column and its value",
     "column=value, with one of the columns {columns}",
     "--where page=/home; for null, --null page",
+)
+TWO_TERMS = codes.INVALID_PARAMETER(
+    "a column has two values",
+    "one --where or --null for each column",
+    "ask once for each key",
 )
 NOT_A_VALUE = codes.INVALID_PARAMETER(
     "the value of {column} is not of its type",

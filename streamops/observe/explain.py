@@ -167,6 +167,10 @@ def explain(
     clocks = list(map(is_clock, chain))
     first = clocks.index(False) if False in clocks else 0
     parts, notes = assign(source, len(chain[0].spec.inputs), opened, read, sum(clocks))
+    for name in {name for of, _ in parts[0] for name in of.columns or ()}.difference(keys):
+        raise conditions.NOT_A_KEY.error(
+            column=name, columns=", ".join(keys), got=f"columns: {name}"
+        )
     session = running_session(parts)
     headers, more = stored_headers(opened, chain, session)
     notes += more

@@ -184,6 +184,8 @@ class RecordedSource(ABC):
         return None if rows is None else canonical(self._prepared(rows).schema)
 
     def _prepared(self, rows: pa.Table) -> pa.Table:
+        if self.prepare is not None and not callable(self.prepare):
+            raise conditions.NOT_A_TABLE.error(got=f"prepare={self.prepare!r}")
         rows = rows if self.prepare is None else self.prepare(rows)
         if not isinstance(rows, pa.Table):
             raise conditions.NOT_A_TABLE.error(got=f"a {type(rows).__name__}")

@@ -227,7 +227,9 @@ def test_results_without_the_key_are_those_that_it_is_part_of(
         *({"result": of} for of in ("n", 7, ["n"])),
         *({"earlier": of} for of in (7, [tumbling()], {"x": tumbling()}, {-1: tumbling()},
                                      {2: [tumbling(), tumbling()]}, {2: 7})),
-        *({"source": of} for of in (None, 7, "x", [7], observe.files(number=True))),
+        *({"source": of} for of in (None, 7, "x", [7], observe.files(number=True),
+                                    observe.files(columns={"kk": "k"}),
+                                    observe.files(prepare=3))),  # type: ignore[arg-type]
         *({"operator": of} for of in (None, 7, [], [7], "x")),
     ],
     ids=str,

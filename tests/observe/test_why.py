@@ -65,6 +65,8 @@ def test_it_prints_the_explanation(
         (["--job", "job_of_views:names"], "operator"),
         (["--job", "job_of_views:Jobs.per_page", "--where", "k"], "column=value"),
         (["--job", "job_of_views:Jobs.per_page", "--where", "z=1"], "column=value"),
+        (["--job", "job_of_views:Jobs.per_page", "--where", "k=a", "--null", "k"], "two values"),
+        (["--job", "job_of_views:Jobs.per_page", "--where", "k=a", "--where", "k=b"], "two values"),
         (["--job", "job_of_views:Jobs.per_page", "--where", "v=1"], "not a key"),
         (["--job", "job_of_views:Jobs.per_page", "--where", "v=1 or 1"], "not of its type"),
         (["--job", "job_of_views:Jobs.per_page", "--window", "today"], "not an instant"),
