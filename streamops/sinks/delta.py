@@ -480,7 +480,7 @@ class DeltaSink(LakeSink):
         try:
             table = driver.DeltaTable(self.path, storage_options=self._options)
         except driver.exceptions.TableNotFoundError as error:
-            if re.search(_NO_PLACE, str(error)):
+            if re.search(_NOWHERE, str(error)):
                 raise
             return None
         except driver.exceptions.DeltaError as error:
@@ -509,12 +509,12 @@ class DeltaSink(LakeSink):
                     raise unavailable("the Delta table", error) from error
                 # Arrow refuses a null in a nested column that must not have one.
                 if isinstance(error, exceptions.DeltaError | ValueError):
-                    is_none = re.search(f"{_NO_PLACE}|Invalid table location", str(error))
+                    is_none = re.search(f"{_NOWHERE}|Invalid table location", str(error))
                     raise (elsewhere if is_none else refused)("a Delta table", error) from error
                 raise
 
 
-_NO_PLACE = "Unknown scheme|NotADirectory"
+_NOWHERE = "Unknown scheme|NotADirectory"
 
 
 def _count(rows: Any) -> int:
